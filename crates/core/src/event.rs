@@ -1,0 +1,264 @@
+//! The journal: what happened, in the words of the state machine. The tables are a fold of it.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::TaskId;
+use crate::lease::{Fence, LeaseId};
+use crate::status::{Outcome, Status};
+use crate::task::{BadChange, Changes, Task};
+use crate::time::UnixMillis;
+use crate::transition::{TABLE, Verb};
+
+/// What an event says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum EventKind {
+    /// A step of the state machine.
+    Step(Verb),
+    /// A task was added.
+    Created,
+    /// Fields were changed.
+    Edited,
+    /// A deleted task came back with a plan.
+    Revived,
+    /// A blocker was added.
+    Blocked,
+    /// A blocker was taken away.
+    Unblocked,
+    /// The last thing that stood in the way is settled.
+    Readied,
+    /// A queue came into being.
+    QueueCreated,
+    /// A queue was paused.
+    QueuePaused,
+    /// A queue goes on.
+    QueueResumed,
+    /// A policy was published.
+    PolicyPublished,
+}
+
+impl EventKind {
+    const OTHERS: [(Self, &'static str); 10] = [
+        (Self::Created, "created"),
+        (Self::Edited, "edited"),
+        (Self::Revived, "revived"),
+        (Self::Blocked, "blocked"),
+        (Self::Unblocked, "unblocked"),
+        (Self::Readied, "readied"),
+        (Self::QueueCreated, "queue_created"),
+        (Self::QueuePaused, "queue_paused"),
+        (Self::QueueResumed, "queue_resumed"),
+        (Self::PolicyPublished, "policy_published"),
+    ];
+
+    /// The stored word.
+    pub fn word(self) -> &'static str {
+        if let Self::Step(verb) = self {
+            return verb.past();
+        }
+        Self::OTHERS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+    }
+
+    /// Reads the stored word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let step = TABLE.iter().find(|rule| rule.past == word).map(|rule| Self::Step(rule.verb));
+        step.or_else(|| Self::OTHERS.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind))
+    }
+}
+
+/// What an event carries beside its columns.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct EventData {
+    /// Insertion number, with `created`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// How an attempt ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// The reason given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The blocker of an edge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocker: Option<TaskId>,
+    /// The queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The fields that changed, but for status and `updatedAt`, which are columns.
+    #[serde(skip_serializing_if = "Changes::is_empty")]
+    pub changes: Changes,
+    /// Facts from outside that a grant was decided by.
+    #[serde(skip_serializing_if = "Changes::is_empty")]
+    pub facts: Changes,
+}
+
+/// One row of the journal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Journal-wide number.
+    pub seq: u64,
+    /// Namespace.
+    pub scope: String,
+    /// The task, unless it is about a queue or the policy.
+    pub task: Option<TaskId>,
+    /// The task's own event number: the fold order.
+    pub number: u64,
+    /// The `now` it was decided at.
+    pub at: UnixMillis,
+    /// What happened.
+    pub kind: EventKind,
+    /// Where the task stood.
+    pub from: Option<Status>,
+    /// Where it stands.
+    pub to: Option<Status>,
+    /// Who did it.
+    pub actor: Option<String>,
+    /// Which lease it belongs to.
+    pub fence: Option<Fence>,
+    /// The policy it was decided by.
+    pub policy: Option<String>,
+    /// The rest.
+    pub data: EventData,
+}
+
+impl Event {
+    /// The event of a change to a task. The caller numbers it.
+    pub fn of_change(kind: EventKind, old: Option<&Task>, next: &Task) -> Self {
+        let blank = || Task::new(&next.scope, next.id.clone(), "", "", next.updated_at);
+        let mut changes = match old {
+            Some(old) => old.changes_to(next),
+            None => blank().changes_to(next),
+        };
+        changes.remove("status");
+        changes.remove("updatedAt");
+        let seq = old.is_none().then_some(next.seq);
+        Self {
+            seq: 0,
+            scope: next.scope.clone(),
+            task: Some(next.id.clone()),
+            number: next.events,
+            at: next.updated_at,
+            kind,
+            from: old.map(|old| old.status),
+            to: Some(next.status),
+            actor: None,
+            fence: None,
+            policy: None,
+            data: EventData { seq, changes, ..EventData::default() },
+        }
+    }
+
+    /// The lease it belongs to.
+    pub fn lease(&self) -> Option<LeaseId> {
+        Some(LeaseId { task: self.task.clone()?, fence: self.fence? })
+    }
+}
+
+/// The journal cannot have been written by Rota.
+#[derive(Debug, thiserror::Error)]
+pub enum BadJournal {
+    /// An event of a task that was never created.
+    #[error("event {number} of task '{task}' comes before its creation")]
+    NotCreated {
+        /// The task.
+        task: TaskId,
+        /// The event.
+        number: u64,
+    },
+    /// A number is missing or twice.
+    #[error("event {number} of task '{task}' follows event {after}")]
+    Gap {
+        /// The task.
+        task: TaskId,
+        /// The event.
+        number: u64,
+        /// The one before it.
+        after: u64,
+    },
+    /// It starts where the task did not stand.
+    #[error("event {number} of task '{task}' starts from another status than the task had")]
+    WrongStart {
+        /// The task.
+        task: TaskId,
+        /// The event.
+        number: u64,
+    },
+    /// A change that cannot be read.
+    #[error(transparent)]
+    BadChange(#[from] BadChange),
+}
+
+/// A task and its edges, rebuilt from events alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Folded {
+    /// The task.
+    pub task: Task,
+    /// Its blockers.
+    pub blocked_by: BTreeSet<TaskId>,
+}
+
+/// Adds one event of a task to what came before it.
+pub fn fold(before: Option<Folded>, event: &Event) -> Result<Folded, BadJournal> {
+    let task = event.task.clone().unwrap_or_else(|| TaskId::from_stored(String::new()));
+    let number = event.number;
+    let mut folded = match before {
+        Some(folded) if event.from != Some(folded.task.status) => {
+            return Err(BadJournal::WrongStart { task, number });
+        }
+        Some(folded) => folded,
+        None if event.kind == EventKind::Created => {
+            let blank = Task::new(&event.scope, task.clone(), "", "", event.at);
+            Folded { task: blank, blocked_by: BTreeSet::new() }
+        }
+        None => return Err(BadJournal::NotCreated { task, number }),
+    };
+    if number != folded.task.events + 1 {
+        return Err(BadJournal::Gap { task, number, after: folded.task.events });
+    }
+    folded.task.events = number;
+    folded.task.updated_at = event.at;
+    folded.task.status = event.to.unwrap_or(folded.task.status);
+    folded.task.seq = event.data.seq.unwrap_or(folded.task.seq);
+    folded.task.apply_changes(&event.data.changes)?;
+    match (event.kind, &event.data.blocker) {
+        (EventKind::Blocked, Some(blocker)) => drop(folded.blocked_by.insert(blocker.clone())),
+        (EventKind::Unblocked, Some(blocker)) => drop(folded.blocked_by.remove(blocker)),
+        _ => {}
+    }
+    Ok(folded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_read_back() {
+        for rule in TABLE {
+            let kind = EventKind::Step(rule.verb);
+            assert_eq!(EventKind::from_word(kind.word()), Some(kind));
+        }
+        for (kind, word) in EventKind::OTHERS {
+            assert_eq!((EventKind::from_word(word), kind.word()), (Some(kind), word));
+        }
+        assert_eq!(EventKind::from_word("exploded"), None);
+    }
+
+    #[test]
+    fn a_gap_or_a_stranger_is_found() {
+        let mut task = Task::new("s", TaskId::from_stored("a".into()), "tasks", "A", UnixMillis::new(1));
+        (task.seq, task.events) = (7, 1);
+        let created = Event::of_change(EventKind::Created, None, &task);
+        let folded = fold(None, &created).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(folded.task, task);
+        assert!(matches!(fold(Some(folded.clone()), &created), Err(BadJournal::WrongStart { .. })));
+        let mut edited =
+            Event::of_change(EventKind::Edited, Some(&task), &Task { events: 3, ..task.clone() });
+        assert!(matches!(fold(Some(folded.clone()), &edited), Err(BadJournal::Gap { after: 1, .. })));
+        assert!(matches!(fold(None, &edited), Err(BadJournal::NotCreated { .. })));
+        edited.number = 2;
+        assert!(fold(Some(folded), &edited).is_ok());
+    }
+}

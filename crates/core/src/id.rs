@@ -1,0 +1,126 @@
+//! Names of tasks, scopes and queues, checked when they come in.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// What is wrong with a name; the text names the field and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadName {
+    /// Nothing there.
+    #[error("{field} is empty")]
+    Empty {
+        /// Which name.
+        field: &'static str,
+    },
+    /// Longer than its limit.
+    #[error("{field} is {bytes} bytes long, at most {limit} are allowed")]
+    TooLong {
+        /// Which name.
+        field: &'static str,
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// A control character, shown escaped.
+    #[error("{field} has the control character {character} in '{given}'")]
+    Control {
+        /// Which name.
+        field: &'static str,
+        /// The character, escaped.
+        character: String,
+        /// The whole name, escaped.
+        given: String,
+    },
+    /// Would be read as a flag.
+    #[error("{field} '{given}' begins with '-'")]
+    Dash {
+        /// Which name.
+        field: &'static str,
+        /// The name, escaped.
+        given: String,
+    },
+}
+
+fn check(field: &'static str, text: &str, limit: usize) -> Result<(), BadName> {
+    if text.is_empty() {
+        return Err(BadName::Empty { field });
+    }
+    if text.len() > limit {
+        return Err(BadName::TooLong { field, bytes: text.len(), limit });
+    }
+    if let Some(character) = text.chars().find(|character| character.is_control()) {
+        let given = crate::text::escaped(text).into_owned();
+        return Err(BadName::Control { field, character: character.escape_default().to_string(), given });
+    }
+    Ok(())
+}
+
+/// Checks a free word that a user gives: a category, an agent, a queue, a scope.
+pub fn check_name(field: &'static str, text: &str) -> Result<(), BadName> {
+    check(field, text, limits::NAME_BYTES)?;
+    if text.starts_with('-') {
+        return Err(BadName::Dash { field, given: crate::text::escaped(text).into_owned() });
+    }
+    Ok(())
+}
+
+/// The id of a task, unique within its scope.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskId(String);
+
+impl TaskId {
+    /// Checks an id that a user gave.
+    pub fn new(text: &str) -> Result<Self, BadName> {
+        const FIELD: &str = "task id";
+        check(FIELD, text, limits::ID_BYTES)?;
+        if text.starts_with('-') {
+            return Err(BadName::Dash { field: FIELD, given: text.to_owned() });
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Takes back an id that was checked when it was stored.
+    pub fn from_stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids() {
+        let long = "x".repeat(256);
+        for good in ["a", "../etc", "ü/ß", "a b", ".", long.as_str()] {
+            assert!(TaskId::new(good).is_ok(), "{good}");
+        }
+        for (bad, message) in [
+            ("", "task id is empty"),
+            ("-x", "task id '-x' begins with '-'"),
+            ("a\nb", r"task id has the control character \n in 'a\nb'"),
+            ("a\u{1b}[2J", r"task id has the control character \u{1b} in 'a\u{1b}[2J'"),
+            ("a\0", r"task id has the control character \u{0} in 'a\u{0}'"),
+        ] {
+            assert_eq!(TaskId::new(bad).map_err(|error| error.to_string()), Err(message.to_owned()));
+        }
+        let error = TaskId::new(&"x".repeat(10_000)).map_err(|error| error.to_string());
+        assert_eq!(error, Err("task id is 10000 bytes long, at most 256 are allowed".to_owned()));
+    }
+}

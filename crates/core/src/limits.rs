@@ -1,0 +1,22 @@
+//! A limit on everything that comes from outside.
+
+/// Bytes in a task id.
+pub const ID_BYTES: usize = 256;
+/// Bytes in a scope, queue, kind, category, spec, ref, agent or host name.
+pub const NAME_BYTES: usize = 1_024;
+/// Bytes in a title.
+pub const TITLE_BYTES: usize = 64 * 1_024;
+/// Bytes in a description, result, payload or reason, and in one line of a plan.
+pub const TEXT_BYTES: usize = 4 * 1_024 * 1_024;
+/// Steps of one task.
+pub const STEPS: usize = 10_000;
+/// Blockers of one task.
+pub const BLOCKERS: usize = 20_000;
+/// Levels of a hierarchy.
+pub const DEPTH: u32 = 64;
+/// Tasks in one plan-sync, and in one batch of adds.
+pub const BATCH: usize = 1_000_000;
+/// Leases granted or settled in one transaction.
+pub const LEASES_PER_BATCH: usize = 10_000;
+/// Rate-limited ends in a row after which a task is parked.
+pub const RATE_LIMITED_IN_ROW: u32 = 20;

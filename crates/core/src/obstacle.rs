@@ -1,0 +1,386 @@
+//! Why a task is not runnable, and why a runnable one does not run now.
+//!
+//! [`obstacles`] is the only judge: stores keep its verdict as a [`Stage`] beside each task so that choosing can be
+//! served from an index, and `rota why` prints the same list. The two cannot differ, because it is one function.
+
+use serde::Serialize;
+
+use crate::id::TaskId;
+use crate::status::Status;
+use crate::task::Task;
+use crate::time::UnixMillis;
+
+/// Not runnable, because …
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Obstacle {
+    /// Finished, parked or deleted.
+    NotOpen {
+        /// Where it stands.
+        status: Status,
+    },
+    /// A person holds it back.
+    Paused,
+    /// A person holds its queue back.
+    QueuePaused,
+    /// The parent has not finished well.
+    ParentNotDone {
+        /// The parent.
+        parent: TaskId,
+        /// Where it stands.
+        status: Status,
+    },
+    /// The parent does not exist.
+    ParentMissing {
+        /// The parent.
+        parent: TaskId,
+    },
+    /// Other tasks come first.
+    BlockedBy {
+        /// Those not done yet.
+        ids: Vec<TaskId>,
+    },
+    /// What triggers it is not there.
+    ArtifactMissing {
+        /// Where it should be.
+        path: String,
+    },
+    /// The parent has moved on to another iteration.
+    Stale {
+        /// The iteration it came from.
+        parent_iteration: u32,
+        /// The parent's now.
+        current: u32,
+    },
+    /// Not before a time.
+    CoolingDown {
+        /// That time.
+        until: UnixMillis,
+    },
+    /// Somebody holds it.
+    Leased {
+        /// Who, if a name was given.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// Until when.
+        until: UnixMillis,
+    },
+    /// Its holder let the lease run out; it counts until it is taken back.
+    LeaseExpiredAwaitingReclaim {
+        /// When the lease ran out.
+        since: UnixMillis,
+    },
+    /// Its folders are elsewhere.
+    OtherHost {
+        /// Where.
+        host: String,
+    },
+    /// Nothing is configured to run this kind.
+    NoRunner {
+        /// The kind.
+        kind: String,
+    },
+}
+
+/// Runnable, but not now, because …
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Wait {
+    /// The queue's ceiling is reached.
+    QueueFull {
+        /// The ceiling.
+        ceiling: u32,
+        /// Leases held.
+        active: u32,
+    },
+    /// The kind's ceiling is reached.
+    KindFull {
+        /// The kind.
+        kind: String,
+        /// The ceiling.
+        ceiling: u32,
+        /// Leases held.
+        active: u32,
+    },
+    /// The API pushed back.
+    RateLimited {
+        /// Which API.
+        upstream: String,
+        /// Until when.
+        until: UnixMillis,
+    },
+    /// Too little disk space for new work.
+    DiskLow {
+        /// Bytes there are.
+        available: u64,
+        /// Bytes there must be.
+        minimum: u64,
+    },
+    /// Too many worktrees.
+    WorktreesFull {
+        /// The ceiling.
+        ceiling: u32,
+    },
+    /// Others come first.
+    Outranked {
+        /// Its place, from 1.
+        position: u64,
+        /// Who is next.
+        by: TaskId,
+    },
+}
+
+/// Either.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Reason {
+    /// Not runnable.
+    Obstacle(Obstacle),
+    /// Runnable, not now.
+    Wait(Wait),
+}
+
+/// What is known of the parent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParentFact {
+    /// Where it stands.
+    pub status: Status,
+    /// Its iteration.
+    pub iteration: u32,
+}
+
+/// What stands around a task: everything its obstacles depend on beside its own fields.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// The parent, if the task names one and it exists.
+    pub parent: Option<ParentFact>,
+    /// How many blockers are not done.
+    pub open_blockers: u32,
+    /// Which, where somebody wants to read it.
+    pub blocked_by: Vec<TaskId>,
+}
+
+/// Who asks: facts that hold for a viewer, not for the task.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Viewer {
+    /// The queue is paused.
+    pub queue_paused: bool,
+    /// The host that would run it; none where hosts do not matter.
+    pub host: Option<String>,
+    /// The kinds that can be run here; none where anything can.
+    pub runners: Option<Vec<String>>,
+}
+
+/// Every obstacle of the task itself, in the order they are explained. Empty: it could be granted.
+pub fn obstacles(task: &Task, facts: &Facts, now: UnixMillis) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    match task.status {
+        Status::Open => {}
+        Status::Paused => found.push(Obstacle::Paused),
+        Status::Active => {
+            let until = task.lease_expires_at.unwrap_or(UnixMillis::MAX);
+            found.push(if until <= now {
+                Obstacle::LeaseExpiredAwaitingReclaim { since: until }
+            } else {
+                Obstacle::Leased { by: task.assignee.clone(), until }
+            });
+        }
+        status => found.push(Obstacle::NotOpen { status }),
+    }
+    found.extend(parent_obstacle(task, facts));
+    if facts.open_blockers > 0 {
+        found.push(Obstacle::BlockedBy { ids: facts.blocked_by.clone() });
+    }
+    if let Some(until) = task.next_eligible_at.filter(|until| *until > now) {
+        found.push(Obstacle::CoolingDown { until });
+    }
+    found
+}
+
+fn parent_obstacle(task: &Task, facts: &Facts) -> Option<Obstacle> {
+    if let Some(parent) = &task.parent {
+        let Some(fact) = facts.parent else {
+            return Some(Obstacle::ParentMissing { parent: parent.clone() });
+        };
+        if fact.status != Status::Done {
+            return Some(Obstacle::ParentNotDone { parent: parent.clone(), status: fact.status });
+        }
+        if let Some(parent_iteration) = task.parent_iteration.filter(|from| *from != fact.iteration) {
+            return Some(Obstacle::Stale { parent_iteration, current: fact.iteration });
+        }
+    }
+    let path = task.triggered_by.as_ref().filter(|_| !task.artifact_present)?;
+    Some(Obstacle::ArtifactMissing { path: path.clone() })
+}
+
+/// Obstacles that depend on who asks.
+pub fn viewer_obstacles(task: &Task, viewer: &Viewer) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    if viewer.queue_paused {
+        found.push(Obstacle::QueuePaused);
+    }
+    if let (Some(here), Some(host)) = (&viewer.host, &task.host)
+        && here != host
+    {
+        found.push(Obstacle::OtherHost { host: host.clone() });
+    }
+    if let (Some(runners), Some(kind)) = (&viewer.runners, &task.kind)
+        && !runners.contains(kind)
+    {
+        found.push(Obstacle::NoRunner { kind: kind.clone() });
+    }
+    found
+}
+
+/// The verdict of [`obstacles`] in the form that stores index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Something other than time stands in the way.
+    Obstructed = 0,
+    /// Only time does.
+    Cooling = 1,
+    /// Nothing does.
+    Ready = 2,
+}
+
+impl Stage {
+    /// Judges a task.
+    pub fn of(task: &Task, facts: &Facts, now: UnixMillis) -> Self {
+        match obstacles(task, facts, now).as_slice() {
+            [] => Self::Ready,
+            [Obstacle::CoolingDown { .. }] => Self::Cooling,
+            _ => Self::Obstructed,
+        }
+    }
+
+    /// The stored number.
+    pub const fn number(self) -> i64 {
+        self as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task() -> Task {
+        Task::new("default", TaskId::from_stored("t".into()), "loops", "T", UnixMillis::new(0))
+    }
+
+    fn id(text: &str) -> TaskId {
+        TaskId::from_stored(text.to_owned())
+    }
+
+    #[test]
+    fn each_obstacle_alone() {
+        let now = UnixMillis::new(1_000);
+        let with = |change: &dyn Fn(&mut Task)| {
+            let mut task = task();
+            change(&mut task);
+            task
+        };
+        let parent = |status| Facts { parent: Some(ParentFact { status, iteration: 2 }), ..Facts::default() };
+        let cases: Vec<(Task, Facts, Vec<Obstacle>)> = vec![
+            (task(), Facts::default(), vec![]),
+            (
+                with(&|t| t.status = Status::Done),
+                Facts::default(),
+                vec![Obstacle::NotOpen { status: Status::Done }],
+            ),
+            (with(&|t| t.status = Status::Paused), Facts::default(), vec![Obstacle::Paused]),
+            (
+                with(&|t| {
+                    t.status = Status::Active;
+                    t.lease_expires_at = Some(UnixMillis::new(1_001));
+                    t.assignee = Some("a".into());
+                }),
+                Facts::default(),
+                vec![Obstacle::Leased { by: Some("a".into()), until: UnixMillis::new(1_001) }],
+            ),
+            (
+                with(&|t| {
+                    t.status = Status::Active;
+                    t.lease_expires_at = Some(now);
+                }),
+                Facts::default(),
+                vec![Obstacle::LeaseExpiredAwaitingReclaim { since: now }],
+            ),
+            (
+                with(&|t| t.parent = Some(id("p"))),
+                Facts::default(),
+                vec![Obstacle::ParentMissing { parent: id("p") }],
+            ),
+            (
+                with(&|t| t.parent = Some(id("p"))),
+                parent(Status::Active),
+                vec![Obstacle::ParentNotDone { parent: id("p"), status: Status::Active }],
+            ),
+            (with(&|t| t.parent = Some(id("p"))), parent(Status::Done), vec![]),
+            (
+                with(&|t| {
+                    t.parent = Some(id("p"));
+                    t.parent_iteration = Some(1);
+                }),
+                parent(Status::Done),
+                vec![Obstacle::Stale { parent_iteration: 1, current: 2 }],
+            ),
+            (
+                with(&|t| t.triggered_by = Some("spec.md".into())),
+                Facts::default(),
+                vec![Obstacle::ArtifactMissing { path: "spec.md".into() }],
+            ),
+            (
+                with(&|t| {
+                    t.triggered_by = Some("spec.md".into());
+                    t.artifact_present = true;
+                }),
+                Facts::default(),
+                vec![],
+            ),
+            (
+                task(),
+                Facts { open_blockers: 1, blocked_by: vec![id("b")], ..Facts::default() },
+                vec![Obstacle::BlockedBy { ids: vec![id("b")] }],
+            ),
+            (
+                with(&|t| t.next_eligible_at = Some(UnixMillis::new(1_001))),
+                Facts::default(),
+                vec![Obstacle::CoolingDown { until: UnixMillis::new(1_001) }],
+            ),
+            (with(&|t| t.next_eligible_at = Some(now)), Facts::default(), vec![]),
+        ];
+        for (task, facts, wanted) in cases {
+            assert_eq!(obstacles(&task, &facts, now), wanted, "{task:?} {facts:?}");
+        }
+    }
+
+    #[test]
+    fn stages() {
+        let now = UnixMillis::new(1_000);
+        let mut cooling = task();
+        cooling.next_eligible_at = Some(UnixMillis::new(2_000));
+        let blocked = Facts { open_blockers: 1, ..Facts::default() };
+        assert_eq!(Stage::of(&task(), &Facts::default(), now), Stage::Ready);
+        assert_eq!(Stage::of(&cooling, &Facts::default(), now), Stage::Cooling);
+        assert_eq!(Stage::of(&cooling, &blocked, now), Stage::Obstructed);
+        assert_eq!(Stage::of(&cooling, &Facts::default(), UnixMillis::new(2_000)), Stage::Ready);
+    }
+
+    #[test]
+    fn the_viewer_matters_too() {
+        let mut task = task();
+        task.host = Some("a".into());
+        task.kind = Some("ralph".into());
+        let viewer =
+            Viewer { queue_paused: true, host: Some("b".into()), runners: Some(vec!["plan".into()]) };
+        assert_eq!(
+            viewer_obstacles(&task, &viewer),
+            [
+                Obstacle::QueuePaused,
+                Obstacle::OtherHost { host: "a".into() },
+                Obstacle::NoRunner { kind: "ralph".into() }
+            ]
+        );
+        assert!(viewer_obstacles(&task, &Viewer { host: Some("a".into()), ..Viewer::default() }).is_empty());
+    }
+}

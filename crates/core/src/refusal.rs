@@ -1,0 +1,250 @@
+//! What Rota declines to do, and the words for it. Expected, closed, with a stable code and exit code each.
+
+use crate::id::{BadName, TaskId};
+use crate::lease::LeaseId;
+use crate::obstacle::Reason;
+use crate::status::Status;
+use crate::time::UnixMillis;
+use crate::transition::Verb;
+
+/// Who holds a task now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The current lease.
+    pub lease: LeaseId,
+    /// Its agent, if it named itself.
+    pub agent: Option<String>,
+    /// Until when.
+    pub until: UnixMillis,
+}
+
+/// A verb was declined, and nothing was changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// No such task in the scope.
+    #[error("task '{id}' not found")]
+    TaskNotFound {
+        /// The id.
+        id: TaskId,
+    },
+    /// No such blocker.
+    #[error("blocker task '{id}' not found")]
+    BlockerNotFound {
+        /// The id.
+        id: TaskId,
+    },
+    /// A new task names a blocker that does not exist.
+    #[error("unknown dependency '{dep}' of task '{id}'")]
+    UnknownDependency {
+        /// The new task.
+        id: TaskId,
+        /// What it names.
+        dep: TaskId,
+    },
+    /// The same blocker twice.
+    #[error("dependency '{dep}' of task '{id}' is given twice")]
+    DuplicateDependency {
+        /// The task.
+        id: TaskId,
+        /// What it names twice.
+        dep: TaskId,
+    },
+    /// No such edge.
+    #[error("dependency not found")]
+    EdgeNotFound,
+    /// No such agent.
+    #[error("agent '{id}' not found")]
+    AgentNotFound {
+        /// The id.
+        id: String,
+    },
+    /// No such queue.
+    #[error("unknown queue '{name}' (known: {})", known.join(", "))]
+    UnknownQueue {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The id is taken.
+    #[error("task '{id}' already exists")]
+    DuplicateId {
+        /// The id.
+        id: TaskId,
+    },
+    /// The parent of a new task does not exist, or is deleted.
+    #[error("parent task '{id}' not found")]
+    ParentNotFound {
+        /// The parent.
+        id: TaskId,
+    },
+    /// The hierarchy would be too deep.
+    #[error("task '{id}' would be {depth} levels deep, at most {limit} are allowed", limit = crate::limits::DEPTH)]
+    TooDeep {
+        /// The task.
+        id: TaskId,
+        /// Its level.
+        depth: u32,
+    },
+    /// The edge would close a circle.
+    #[error("{} would be a cycle", cycle(path))]
+    WouldCycle {
+        /// The circle, first and last the same.
+        path: Vec<TaskId>,
+    },
+    /// Settling or renewing what nobody holds.
+    #[error("task '{id}' is not active (status: {status})")]
+    NotActive {
+        /// The task.
+        id: TaskId,
+        /// Where it stands.
+        status: Status,
+    },
+    /// The caller is another agent than the holder.
+    #[error("agent '{agent}' is not the assignee of task '{id}'")]
+    NotHolder {
+        /// The task.
+        id: TaskId,
+        /// Who the caller says it is.
+        agent: String,
+        /// Who holds it.
+        holder: Holder,
+    },
+    /// The caller's lease is not the current one.
+    #[error("lease '{lease}' is not the current lease of task '{id}'")]
+    StaleLease {
+        /// The task.
+        id: TaskId,
+        /// What the caller names.
+        lease: LeaseId,
+        /// Who holds it.
+        holder: Holder,
+    },
+    /// The queue wants the lease named.
+    #[error("queue '{queue}' requires the lease of task '{id}' to be named (--lease-id)")]
+    LeaseRequired {
+        /// The task.
+        id: TaskId,
+        /// Its queue.
+        queue: String,
+    },
+    /// The state machine has no such step.
+    #[error("task '{id}' cannot be {} (status: {status}); only {} tasks can", verb.participle(), verb.from_words())]
+    WrongStatus {
+        /// The task.
+        id: TaskId,
+        /// Where it stands.
+        status: Status,
+        /// What was asked.
+        verb: Verb,
+    },
+    /// Done tasks are immutable.
+    #[error("task '{id}' is done and cannot be updated")]
+    DoneIsImmutable {
+        /// The task.
+        id: TaskId,
+    },
+    /// A claim by id that cannot be granted.
+    #[error("Task not eligible")]
+    NotEligible {
+        /// The task.
+        id: TaskId,
+        /// Why.
+        reasons: Vec<Reason>,
+    },
+    /// A name that cannot be used.
+    #[error(transparent)]
+    BadName(#[from] BadName),
+    /// A value that cannot be used.
+    #[error("{problem}")]
+    BadValue {
+        /// Names the field, the value and what is allowed.
+        problem: String,
+    },
+    /// A line of a plan that cannot be used.
+    #[error("line {line}: {problem}")]
+    BadLine {
+        /// Its number, from 1.
+        line: usize,
+        /// Names the field and the value.
+        problem: String,
+    },
+    /// A policy document that cannot be used.
+    #[error(transparent)]
+    BadPolicy(#[from] crate::policy::PolicyError),
+    /// Somebody published another policy in between.
+    #[error(
+        "the policy was based on {based_on}, but {current} is current: look at `rota policy diff` and apply again"
+    )]
+    PolicyMoved {
+        /// What the document says.
+        based_on: String,
+        /// What the store says.
+        current: String,
+    },
+}
+
+fn cycle(path: &[TaskId]) -> String {
+    path.iter().map(TaskId::as_str).collect::<Vec<_>>().join(" -> ")
+}
+
+impl Refusal {
+    /// A stable word for scripts and the error pages.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::TaskNotFound { .. } => "task_not_found",
+            Self::BlockerNotFound { .. } => "blocker_not_found",
+            Self::UnknownDependency { .. } => "unknown_dependency",
+            Self::DuplicateDependency { .. } => "duplicate_dependency",
+            Self::EdgeNotFound => "edge_not_found",
+            Self::AgentNotFound { .. } => "agent_not_found",
+            Self::UnknownQueue { .. } => "unknown_queue",
+            Self::DuplicateId { .. } => "duplicate_id",
+            Self::ParentNotFound { .. } => "parent_not_found",
+            Self::TooDeep { .. } => "too_deep",
+            Self::WouldCycle { .. } => "would_cycle",
+            Self::NotActive { .. } => "not_active",
+            Self::NotHolder { .. } => "not_holder",
+            Self::StaleLease { .. } => "stale_lease",
+            Self::LeaseRequired { .. } => "lease_required",
+            Self::WrongStatus { .. } => "wrong_status",
+            Self::DoneIsImmutable { .. } => "done_is_immutable",
+            Self::NotEligible { .. } => "not_eligible",
+            Self::BadName(_) => "bad_name",
+            Self::BadValue { .. } => "bad_value",
+            Self::BadLine { .. } => "bad_line",
+            Self::BadPolicy(_) => "bad_policy",
+            Self::PolicyMoved { .. } => "policy_moved",
+        }
+    }
+
+    /// 2 for "not found, nothing eligible", else 1.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::TaskNotFound { .. }
+            | Self::BlockerNotFound { .. }
+            | Self::EdgeNotFound
+            | Self::AgentNotFound { .. }
+            | Self::NotEligible { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// More than the one line: who holds it now, what stands in the way, what to try.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotHolder { holder, .. } | Self::StaleLease { holder, .. } => {
+                let agent = holder.agent.as_deref().map_or_else(
+                    || "an agent without a name".to_owned(),
+                    |agent| format!("'{}'", crate::text::escaped(agent)),
+                );
+                Some(format!("it is held by {agent} under {} until {}", holder.lease, holder.until))
+            }
+            Self::NotEligible { reasons, .. } => {
+                Some(reasons.iter().map(crate::explain::reason_in_words).collect::<Vec<_>>().join("; "))
+            }
+            Self::DuplicateId { id } => Some(format!("see it with: rota task show {id}")),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The states of a task, the words each front shows for them, and the ways an attempt can end.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a task stands. One enum for tasks, runs, loops and issues.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// May be granted when nothing stands in the way.
+    Open,
+    /// Granted; a lease is held until settled or reclaimed.
+    Active,
+    /// Held back by a person.
+    Paused,
+    /// Finished well.
+    Done,
+    /// Finished badly for good.
+    Failed,
+    /// Out of attempts, or needs a person.
+    Parked,
+    /// Its parent moved on, or it was cancelled.
+    Invalidated,
+    /// Soft-deleted.
+    Deleted,
+}
+
+/// Whose vocabulary a status is shown in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Front {
+    /// `rota task`
+    Task,
+    /// `rota sched` and `rota queue`
+    Sched,
+    /// `rota loop`
+    Loop,
+}
+
+impl Status {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 8] = [
+        Self::Open,
+        Self::Active,
+        Self::Paused,
+        Self::Done,
+        Self::Failed,
+        Self::Parked,
+        Self::Invalidated,
+        Self::Deleted,
+    ];
+
+    /// The word of `rota task`, which is also the stored one.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Parked => "parked",
+            Self::Invalidated => "invalidated",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// The word a front shows; `was_leased` tells the scheduler's `ready` from its `pending`.
+    pub const fn word_for(self, front: Front, was_leased: bool) -> &'static str {
+        match (front, self) {
+            (Front::Sched, Self::Open) if was_leased => "ready",
+            (Front::Sched | Front::Loop, Self::Open) => "pending",
+            (Front::Sched, Self::Active) => "leased",
+            (Front::Sched, Self::Done) => "drained",
+            (Front::Loop, Self::Active) => "running",
+            (Front::Loop, Self::Done) => "complete",
+            _ => self.word(),
+        }
+    }
+
+    /// Reads the stored word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.word() == word)
+    }
+
+    /// Whether an edge to a task in this state no longer blocks.
+    pub const fn satisfies_edge(self) -> bool {
+        matches!(self, Self::Done | Self::Deleted)
+    }
+
+    /// Whether nothing but a person's or planner's act leads out of it.
+    pub const fn is_finished(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Invalidated | Self::Deleted)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// How an attempt ended. What follows is data in the policy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Finished well.
+    Done,
+    /// Reported as failed.
+    Failed,
+    /// The lease expired and was reclaimed.
+    Lost,
+    /// The API pushed back.
+    RateLimited,
+    /// The daemon stopped.
+    Interrupted,
+    /// Given back.
+    Released,
+    /// A person must look at it.
+    NeedsPerson,
+}
+
+impl Outcome {
+    /// All seven.
+    pub const ALL: [Self; 7] = [
+        Self::Done,
+        Self::Failed,
+        Self::Lost,
+        Self::RateLimited,
+        Self::Interrupted,
+        Self::Released,
+        Self::NeedsPerson,
+    ];
+
+    /// The word in the journal and in payloads.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+            Self::RateLimited => "rate_limited",
+            Self::Interrupted => "interrupted",
+            Self::Released => "released",
+            Self::NeedsPerson => "needs_person",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_front_has_its_words() {
+        let words = |front, leased| Status::ALL.map(|status| status.word_for(front, leased));
+        assert_eq!(
+            words(Front::Task, true),
+            ["open", "active", "paused", "done", "failed", "parked", "invalidated", "deleted"]
+        );
+        assert_eq!(
+            words(Front::Sched, false),
+            ["pending", "leased", "paused", "drained", "failed", "parked", "invalidated", "deleted"]
+        );
+        assert_eq!(words(Front::Sched, true)[0], "ready");
+        assert_eq!(
+            words(Front::Loop, true),
+            ["pending", "running", "paused", "complete", "failed", "parked", "invalidated", "deleted"]
+        );
+        for status in Status::ALL {
+            assert_eq!(Status::from_word(status.word()), Some(status));
+        }
+    }
+}
