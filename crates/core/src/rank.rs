@@ -188,7 +188,8 @@ mod tests {
     /// "no starvation" true.
     #[test]
     fn the_sources_orders() {
-        let cases: &[(&[(&str, &str, i64, u32, u32)], &[&str])] = &[
+        type Loop = (&'static str, &'static str, i64, u32, u32);
+        let cases: &[(&[Loop], &[&str])] = &[
             (&[("C", "ralph", 1, 3, 5), ("B", "phase", 30, 2, 1), ("A", "ralph", 5, 3, 1)], &["A", "B", "C"]),
             (&[("Y", "spec", 40, 1, 1), ("X", "ralph", 0, 3, 1)], &["X", "Y"]),
             (&[("A", "plan", 50, 0, 1), ("B", "ralph", 0, 3, 1)], &["B", "A"]),

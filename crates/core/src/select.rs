@@ -99,9 +99,7 @@ pub fn select(
     let mut ordered = candidates;
     ordered.sort_by_cached_key(|candidate| rank::key(&candidate.rankable, policy, now));
     let mut selection = Selection::default();
-    let mut position = 0;
-    for candidate in ordered {
-        position += 1;
+    for (position, candidate) in (1..).zip(ordered) {
         if let Some(wait) = room.wait(candidate.kind.as_deref()) {
             selection.passed_over.push((candidate.id, wait));
         } else if selection.chosen.len() < limit {

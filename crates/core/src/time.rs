@@ -25,8 +25,8 @@ pub struct BadTime {
 impl UnixMillis {
     /// The earliest instant that can be written.
     pub const MIN: Self = Self(-62_167_219_200_000);
-    /// The latest instant that can be written in every time zone: 9999-12-30T22:00:00.999Z.
-    pub const MAX: Self = Self(253_402_207_200_999);
+    /// The latest instant that can be written in every time zone: 9999-12-30T22:00:00.000Z.
+    pub const MAX: Self = Self(253_402_207_200_000);
 
     /// Clamps into the range that RFC 3339 can write.
     pub const fn new(millis: i64) -> Self {
@@ -136,7 +136,7 @@ mod tests {
             ("2026-01-01 02:30:00+02:30", "2026-01-01T00:00:00.000Z"),
             ("2026-01-01T00:00:00.123456789Z", "2026-01-01T00:00:00.123Z"),
             ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.999Z"),
-            ("9999-12-30T22:00:00.999Z", "9999-12-30T22:00:00.999Z"),
+            ("9999-12-30T22:00:00.000Z", "9999-12-30T22:00:00.000Z"),
         ] {
             let read: UnixMillis = given.parse().unwrap_or_else(|error| panic!("{given}: {error}"));
             assert_eq!(read.to_string(), shown, "{given}");
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(UnixMillis::MAX.plus_ms(i64::MAX), UnixMillis::MAX);
         assert_eq!(UnixMillis::MIN.plus_ms(i64::MIN), UnixMillis::MIN);
         assert_eq!(UnixMillis::MIN.age_ms_of(UnixMillis::MAX), 0);
-        assert_eq!(UnixMillis::MAX.to_string(), "9999-12-30T22:00:00.999Z");
+        assert_eq!(UnixMillis::MAX.to_string(), "9999-12-30T22:00:00.000Z");
         assert_eq!(UnixMillis::MIN.to_string(), "0000-01-01T00:00:00.000Z");
         assert_eq!(UnixMillis::new(999).to_seconds_text(), "1970-01-01T00:00:00Z");
     }
