@@ -113,12 +113,12 @@ impl Verb {
     }
 }
 
-/// A verb with what it needs.
+/// A verb with what it needs. A lease without a length of its own lasts as long as the policy says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the verbs")]
 pub enum Command {
-    Claim { agent: Option<String>, ttl_ms: i64 },
-    Renew { caller: Caller, ttl_ms: i64 },
+    Claim { agent: Option<String>, ttl_ms: Option<i64> },
+    Renew { caller: Caller, ttl_ms: Option<i64> },
     Done { caller: Caller, result: Option<Json> },
     Fail { caller: Caller, reason: Option<String>, default_reason: &'static str },
     Lose,
@@ -261,10 +261,12 @@ fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMil
             task.status = Active;
             task.fence = task.fence.next();
             task.assignee = agent.clone();
-            task.lease_expires_at = Some(now.plus_ms(*ttl_ms));
+            task.lease_expires_at = Some(now.plus_ms(ttl_ms.unwrap_or_else(|| policy.lease_ttl())));
             task.started_at = Some(now);
         }
-        Command::Renew { ttl_ms, .. } => task.lease_expires_at = Some(now.plus_ms(*ttl_ms)),
+        Command::Renew { ttl_ms, .. } => {
+            task.lease_expires_at = Some(now.plus_ms(ttl_ms.unwrap_or_else(|| policy.lease_ttl())));
+        }
         Command::Done { result, .. } | Command::Override { result } => finish_well(task, result, now),
         Command::Fail { reason, default_reason, .. } => {
             task.fail_reason = reason.clone();
