@@ -1,1 +1,21 @@
+//! What Rota remembers: tasks, edges, queues, policies, agents and the journal, in one transaction per intent.
+//!
+//! [`Store`] begins transactions, [`Tx`] is what one can do, [`intents`] is what callers want. Three stores share
+//! them: [`memory`] is the reference, [`sqlite`] the default.
 
+pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod fault;
+pub mod intents;
+pub mod memory;
+pub mod sqlite;
+mod store;
+mod tx;
+
+pub use fault::{Error, Fault, Outcome};
+pub use store::{Access, Intent, Store, block_on};
+pub use tx::{
+    AgentRow, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow, Published,
+    QueueRow, Ranked, Row, Standing, StatusCount, Tx,
+};

@@ -1,0 +1,162 @@
+//! The world failed: a disk is full, a file is no database, a server is away. Never mixed with a [`Refusal`].
+
+use std::path::PathBuf;
+
+use rota_core::Refusal;
+
+/// What went wrong outside of Rota. The text names the thing and, where there is one, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// Others kept the store busy for the whole waiting time.
+    #[error("the store at {place} stayed busy for {waited_secs} s")]
+    Busy {
+        /// Which store.
+        place: String,
+        /// How long we waited.
+        waited_secs: u64,
+    },
+    /// The path is a folder.
+    #[error("the database {} is a directory", path.display())]
+    IsDirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system does not let us.
+    #[error("no permission for {}: {problem}", path.display())]
+    Forbidden {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        problem: String,
+    },
+    /// The database can be read, not written.
+    #[error("the database {} is read-only", path.display())]
+    ReadOnly {
+        /// The path.
+        path: PathBuf,
+    },
+    /// No space left.
+    #[error("no space left for {}: nothing was written", path.display())]
+    Full {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Damaged, or no SQLite database at all.
+    #[error("{} is damaged or not a SQLite database: {problem}", path.display())]
+    Corrupt {
+        /// The path.
+        path: PathBuf,
+        /// What SQLite says.
+        problem: String,
+    },
+    /// A SQLite database of another program.
+    #[error("{} is a SQLite database, but not one of Rota's", path.display())]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Written by a newer Rota.
+    #[error("{} has schema {found}, this rota knows up to {known}: use a newer rota", path.display())]
+    TooNew {
+        /// The path.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The newest one known here.
+        known: i64,
+    },
+    /// SQLite does not work on network file systems.
+    #[error(
+        "{} is on a network file system ({kind}), where SQLite loses data: use PostgreSQL (--store postgres://…) \
+         or a local path, or set ROTA_ALLOW_NETWORK_FS=1 if only one host ever opens it",
+        path.display()
+    )]
+    NetworkFileSystem {
+        /// The path.
+        path: PathBuf,
+        /// Which one.
+        kind: &'static str,
+    },
+    /// Another failure of the file system.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A stored policy that cannot be read. Whatever would decide by it stops.
+    #[error(
+        "the published policy of scope '{scope}' cannot be read ({problem}): publish one with `rota policy apply`"
+    )]
+    UnreadablePolicy {
+        /// The scope.
+        scope: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A stored value that Rota cannot have written.
+    #[error("the store holds a value that cannot be read: {problem} (try `rota doctor`)")]
+    Unreadable {
+        /// What and where.
+        problem: String,
+    },
+    /// The SQLite library is older than the oldest safe one.
+    #[error("SQLite {found} is older than 3.51.3 and can damage its log: build rota with its bundled SQLite")]
+    OldSqlite {
+        /// Its version.
+        found: &'static str,
+    },
+    /// Anything else SQLite reports.
+    #[error("{}: {source}", path.display())]
+    Sqlite {
+        /// The path.
+        path: PathBuf,
+        /// What SQLite says.
+        source: rusqlite::Error,
+    },
+}
+
+impl Fault {
+    /// 75 for what may pass by itself, else 1.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Busy { .. } => 75,
+            _ => 1,
+        }
+    }
+
+    /// A stable word for scripts and the error pages.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "store_busy",
+            Self::IsDirectory { .. } => "store_is_directory",
+            Self::Forbidden { .. } => "store_forbidden",
+            Self::ReadOnly { .. } => "store_read_only",
+            Self::Full { .. } => "store_full",
+            Self::Corrupt { .. } => "store_corrupt",
+            Self::Foreign { .. } => "store_foreign",
+            Self::TooNew { .. } => "store_too_new",
+            Self::NetworkFileSystem { .. } => "store_on_network",
+            Self::Io { .. } => "store_io",
+            Self::UnreadablePolicy { .. } => "policy_unreadable",
+            Self::Unreadable { .. } => "store_unreadable",
+            Self::OldSqlite { .. } => "sqlite_too_old",
+            Self::Sqlite { .. } => "store_failed",
+        }
+    }
+}
+
+/// How a verb on a store can fail: declined, or the world failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Declined; nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The world failed; nothing was changed, unless the fault says that it cannot be known.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// The result of an intent.
+pub type Outcome<T> = Result<T, Error>;

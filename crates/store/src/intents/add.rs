@@ -1,0 +1,180 @@
+//! Adding tasks, many in one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rota_core::graph;
+use rota_core::{Json, Refusal, Status, Task, TaskId, UnixMillis};
+
+use super::{Call, Cx, edges, write};
+use crate::fault::Outcome;
+use crate::store::Intent;
+use crate::tx::{Row, Tx};
+
+/// A task to be added.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the task")]
+pub struct NewTask {
+    pub id: TaskId,
+    pub queue: String,
+    pub title: String,
+    pub kind: Option<String>,
+    pub priority: NewPriority,
+    pub parent: Option<TaskId>,
+    pub triggered_by: Option<String>,
+    pub parent_iteration: Option<u32>,
+    pub description: Option<String>,
+    pub category: Option<String>,
+    pub steps: Vec<String>,
+    pub spec_ref: Option<String>,
+    pub reference: Option<String>,
+    pub payload: Option<Json>,
+    pub deps: Vec<TaskId>,
+    pub not_before: Option<UnixMillis>,
+}
+
+/// Which priority a new task gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewPriority {
+    /// This one.
+    Given(u32),
+    /// The queue's default.
+    QueueDefault,
+    /// None, as only loops may.
+    Unset,
+}
+
+impl NewTask {
+    /// With the queue's defaults and nothing else.
+    pub fn new(id: TaskId, queue: &str, title: &str) -> Self {
+        Self {
+            id,
+            queue: queue.to_owned(),
+            title: title.to_owned(),
+            kind: None,
+            priority: NewPriority::QueueDefault,
+            parent: None,
+            triggered_by: None,
+            parent_iteration: None,
+            description: None,
+            category: None,
+            steps: Vec::new(),
+            spec_ref: None,
+            reference: None,
+            payload: None,
+            deps: Vec::new(),
+            not_before: None,
+        }
+    }
+}
+
+/// Adds tasks: all of them, or none and the reason. They may depend on each other in any order.
+#[derive(Clone, Debug)]
+pub struct Add {
+    /// Where, when, who.
+    pub call: Call,
+    /// What.
+    pub tasks: Vec<NewTask>,
+}
+
+impl Intent for Add {
+    type Output = Vec<Task>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Task>> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let batch: BTreeSet<&TaskId> = self.tasks.iter().map(|task| &task.id).collect();
+        if self.tasks.iter().any(|task| !task.deps.is_empty()) {
+            tx.lock_edges(&cx.scope).await?;
+        }
+        let settled = check(tx, &cx, &self.tasks, &batch).await?;
+        let mut queues = BTreeMap::new();
+        let mut added = Vec::with_capacity(self.tasks.len());
+        for new in &self.tasks {
+            let key = match queues.get(&new.queue) {
+                Some(key) => *key,
+                None => tx.ensure_queue(&cx.scope, &new.queue).await?.key,
+            };
+            queues.insert(new.queue.clone(), key);
+            let open_blockers = new.deps.iter().filter(|dep| !settled.contains(*dep)).count();
+            let task = build(tx, &cx, new).await?;
+            let row = Row { task, open_blockers: u32::try_from(open_blockers).unwrap_or(u32::MAX) };
+            added.push(write::create(tx, &cx, row, key).await?);
+        }
+        let within_batch = |new: &NewTask| new.deps.iter().any(|dep| batch.contains(dep));
+        let mut rows = Vec::with_capacity(added.len());
+        for (row, new) in added.into_iter().zip(&self.tasks) {
+            rows.push(edges::write_new(tx, &cx, row, &new.deps).await?.task);
+        }
+        if self.tasks.iter().any(within_batch) {
+            let changed: Vec<TaskId> = self.tasks.iter().map(|task| task.id.clone()).collect();
+            edges::refuse_cycle(tx, &cx, &changed).await?;
+        }
+        Ok(rows)
+    }
+}
+
+/// Refuses duplicates and unknown dependencies; returns those dependencies that no longer block.
+async fn check<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    tasks: &[NewTask],
+    batch: &BTreeSet<&TaskId>,
+) -> Outcome<BTreeSet<TaskId>> {
+    let mut seen = BTreeSet::new();
+    let ids: Vec<TaskId> = tasks.iter().map(|task| task.id.clone()).collect();
+    let existing = tx.tasks(&cx.scope, &ids).await?;
+    let taken: BTreeSet<&TaskId> = existing.iter().map(|row| &row.task.id).collect();
+    if let Some(id) = ids.iter().find(|id| taken.contains(id) || !seen.insert(*id)) {
+        return Err(Refusal::DuplicateId { id: id.clone() }.into());
+    }
+    let named: BTreeSet<&TaskId> = tasks.iter().flat_map(|task| &task.deps).collect();
+    let outside: Vec<TaskId> = named.into_iter().filter(|dep| !batch.contains(dep)).cloned().collect();
+    let rows = tx.tasks(&cx.scope, &outside).await?;
+    let known: BTreeMap<&TaskId, Status> = rows.iter().map(|row| (&row.task.id, row.task.status)).collect();
+    for task in tasks {
+        let mut own = BTreeSet::new();
+        for dep in &task.deps {
+            if *dep == task.id {
+                return Err(Refusal::WouldCycle { path: vec![dep.clone(), dep.clone()] }.into());
+            }
+            if !own.insert(dep) {
+                return Err(Refusal::DuplicateDependency { id: task.id.clone(), dep: dep.clone() }.into());
+            }
+            if !batch.contains(dep) && !known.contains_key(dep) {
+                return Err(Refusal::UnknownDependency { id: task.id.clone(), dep: dep.clone() }.into());
+            }
+        }
+    }
+    Ok(known.into_iter().filter(|(_, status)| status.satisfies_edge()).map(|(id, _)| id.clone()).collect())
+}
+
+async fn build<T: Tx>(tx: &mut T, cx: &Cx, new: &NewTask) -> Outcome<Task> {
+    let depth = match &new.parent {
+        Some(parent) => {
+            let row = tx.tasks(&cx.scope, std::slice::from_ref(parent)).await?.pop();
+            let row = row.filter(|row| row.task.status != Status::Deleted);
+            let row = row.ok_or_else(|| Refusal::ParentNotFound { id: parent.clone() })?;
+            graph::child_depth(&new.id, row.task.depth)?
+        }
+        None => 0,
+    };
+    Ok(Task {
+        kind: new.kind.clone(),
+        priority: match new.priority {
+            NewPriority::Given(priority) => Some(priority),
+            NewPriority::QueueDefault => Some(cx.policy(&new.queue).default_priority),
+            NewPriority::Unset => None,
+        },
+        parent: new.parent.clone(),
+        depth,
+        triggered_by: new.triggered_by.clone(),
+        parent_iteration: new.parent_iteration,
+        description: new.description.clone(),
+        category: new.category.clone(),
+        steps: new.steps.clone(),
+        spec_ref: new.spec_ref.clone(),
+        reference: new.reference.clone(),
+        payload: new.payload.clone(),
+        next_eligible_at: new.not_before,
+        ..Task::new(&cx.scope, new.id.clone(), &new.queue, &new.title, cx.now)
+    })
+}

@@ -1,0 +1,264 @@
+//! Granting leases: take back what expired, let in what has cooled down, choose, grant, all in one transaction.
+
+use std::collections::BTreeMap;
+
+use rota_core::event::EventData;
+use rota_core::glob::Globs;
+use rota_core::obstacle::{self, Obstacle, Reason, Viewer};
+use rota_core::policy::{QueuePolicy, Reclaim};
+use rota_core::rank::{self, Rankable};
+use rota_core::select::{self, Candidate, Room};
+use rota_core::transition::Command;
+use rota_core::{Refusal, Task, TaskId};
+
+use super::{Call, Cx, find_queue, find_task, write};
+use crate::fault::{Fault, Outcome};
+use crate::store::Intent;
+use crate::tx::{Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
+
+/// How many rows are taken back or let in at once.
+const BATCH: usize = 500;
+
+/// Which tasks a caller would take.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// Only this category.
+    pub category: Option<String>,
+    /// Only specs that match.
+    pub specs: Option<Globs>,
+}
+
+impl Wanted {
+    /// Globs become the specs they match now.
+    pub(super) async fn resolve<T: Tx>(&self, tx: &mut T, cx: &Cx) -> Result<Filter, Fault> {
+        let specs = match &self.specs {
+            Some(globs) => {
+                let all = tx.specs(&cx.scope).await?;
+                Some(all.into_iter().filter(|spec| globs.matches(spec)).collect())
+            }
+            None => None,
+        };
+        Ok(Filter { category: self.category.clone(), specs })
+    }
+}
+
+/// Grants up to `limit` leases in one transaction that also writes the journal. None is no error: the list is empty.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Where, when, who.
+    pub call: Call,
+    /// From which queue.
+    pub queue: String,
+    /// How many at most.
+    pub limit: usize,
+    /// For whom.
+    pub agent: Option<String>,
+    /// How long; none for as long as the policy says.
+    pub ttl_ms: Option<i64>,
+    /// Which.
+    pub wanted: Wanted,
+    /// The host that would run it.
+    pub host: Option<String>,
+}
+
+/// A lease that was granted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The task, active.
+    pub task: Task,
+    /// Its blockers with their results.
+    pub blockers: Vec<Blocker>,
+}
+
+impl Intent for Claim {
+    type Output = Vec<Grant>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Grant>> {
+        let cx = Cx::open(tx, &self.call).await?;
+        grant_next(tx, &cx, self).await
+    }
+}
+
+/// The same inside a transaction that has begun.
+pub(super) async fn grant_next<T: Tx>(tx: &mut T, cx: &Cx, claim: &Claim) -> Outcome<Vec<Grant>> {
+    let Some(queue) = find_queue(tx, cx, &claim.queue).await? else { return Ok(Vec::new()) };
+    let policy = cx.policy(&claim.queue);
+    if policy.reclaim == Reclaim::Auto {
+        reclaim(tx, cx, queue.key).await?;
+    }
+    if queue.paused || claim.limit == 0 {
+        return Ok(Vec::new());
+    }
+    while tx.admit_due(queue.key, cx.now, BATCH).await? == BATCH {}
+    let mut chosen = Vec::new();
+    for row in choose(tx, cx, claim, &queue, policy).await? {
+        chosen.push(grant(tx, cx, &row, claim.agent.clone(), claim.ttl_ms).await?);
+    }
+    Ok(chosen)
+}
+
+/// Takes back every lease of a queue that has run out, oldest first, in batches until none is left.
+pub(super) async fn reclaim<T: Tx>(tx: &mut T, cx: &Cx, queue: i64) -> Outcome<Vec<TaskId>> {
+    let mut reclaimed = Vec::new();
+    loop {
+        let expired = tx.expired(queue, cx.now, BATCH).await?;
+        let is_last = expired.len() < BATCH;
+        for row in expired {
+            let row = write::step_or_refuse(tx, cx, &row, &Command::Lose).await?;
+            reclaimed.push(row.task.id);
+        }
+        if is_last {
+            return Ok(reclaimed);
+        }
+    }
+}
+
+/// Goes through the priorities from the most urgent one, looking only at the heads of their buckets.
+async fn choose<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    claim: &Claim,
+    queue: &QueueRow,
+    policy: &QueuePolicy,
+) -> Outcome<Vec<Row>> {
+    let active =
+        if Room::is_bounded_by(policy) { tx.active_by_kind(queue.key).await? } else { BTreeMap::new() };
+    let mut room = Room::new(policy, active);
+    let filter = claim.wanted.resolve(tx, cx).await?;
+    let mut chosen: Vec<Row> = Vec::new();
+    let mut after = None;
+    while chosen.len() < claim.limit && room.left() != Some(0) {
+        let wanted = claim.limit - chosen.len();
+        let full_kinds = room.full_kinds();
+        let query = HeadQuery {
+            queue: queue.key,
+            after,
+            per_bucket: wanted,
+            now: cx.now,
+            overdue_before: rank::overdue_before(policy, cx.now),
+            host: claim.host.as_deref(),
+            full_kinds: &full_kinds,
+            filter: &filter,
+        };
+        let Some(level) = tx.heads(&query).await? else { break };
+        after = Some(level.priority);
+        let mut rows: BTreeMap<u64, Row> = level.rows.into_iter().map(|row| (row.task.seq, row)).collect();
+        let candidates = rows.values().map(|row| candidate(row, policy)).collect();
+        let selection = select::select(candidates, &mut room, policy, cx.now, wanted);
+        chosen.extend(selection.chosen.iter().filter_map(|candidate| rows.remove(&candidate.rankable.seq)));
+    }
+    Ok(chosen)
+}
+
+fn candidate(row: &Row, policy: &QueuePolicy) -> Candidate {
+    Candidate {
+        id: row.task.id.clone(),
+        kind: row.task.kind.clone(),
+        rankable: Rankable::of(&row.task, policy),
+    }
+}
+
+async fn grant<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    row: &Row,
+    agent: Option<String>,
+    ttl_ms: Option<i64>,
+) -> Outcome<Grant> {
+    let command = Command::Claim { agent, ttl_ms };
+    let applied = rota_core::transition::apply(&row.task, &command, cx.policy(&row.task.queue), cx.now)?;
+    let facts =
+        row.task.triggered_by.iter().map(|_| write::fact("artifactPresent", &row.task.artifact_present));
+    let data = EventData { facts: facts.collect(), ..EventData::default() };
+    let fence = Some(applied.task.fence);
+    let kind = rota_core::event::EventKind::Step(applied.verb);
+    let row = write::save(tx, cx, row, write::Change { next: applied.task, kind, fence, data }).await?;
+    let blockers = tx.blockers(&cx.scope, &row.task.id).await?;
+    Ok(Grant { task: row.task, blockers })
+}
+
+/// Grants one task chosen by its id, in whatever queue it is, or says why not.
+#[derive(Clone, Debug)]
+pub struct ClaimById {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which.
+    pub id: TaskId,
+    /// For whom.
+    pub agent: Option<String>,
+    /// How long; none for as long as the policy says.
+    pub ttl_ms: Option<i64>,
+    /// It must also be one of these.
+    pub wanted: Wanted,
+    /// The host that would run it.
+    pub host: Option<String>,
+}
+
+impl Intent for ClaimById {
+    type Output = Grant;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Grant> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let name = find_task(tx, &cx, &self.id).await?.task.queue;
+        let queue = find_queue(tx, &cx, &name).await?;
+        let policy = cx.policy(&name);
+        let mut row = find_task(tx, &cx, &self.id).await?;
+        if policy.reclaim == Reclaim::Auto && row.task.lease_expired(cx.now) {
+            row = write::step_or_refuse(tx, &cx, &row, &Command::Lose).await?;
+        }
+        let viewer = Viewer {
+            queue_paused: queue.as_ref().is_some_and(|queue| queue.paused),
+            host: self.host.clone(),
+            runners: None,
+        };
+        let mut reasons = obstacles(tx, &cx, &row, &viewer).await?;
+        if reasons.is_empty() && Room::is_bounded_by(policy) {
+            let active = tx.active_by_kind(queue.as_ref().map_or(0, |queue| queue.key)).await?;
+            reasons.extend(Room::new(policy, active).wait(row.task.kind.as_deref()).map(Reason::Wait));
+        }
+        let wanted = self.wanted.resolve(tx, &cx).await?.admits(&row.task);
+        if !reasons.is_empty() || !wanted {
+            return Err(Refusal::NotEligible { id: self.id.clone(), reasons }.into());
+        }
+        grant(tx, &cx, &row, self.agent.clone(), self.ttl_ms).await
+    }
+}
+
+async fn obstacles<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, viewer: &Viewer) -> Outcome<Vec<Reason>> {
+    let mut facts = write::facts(tx, cx, row).await?;
+    facts.blocked_by = open_blockers(tx, cx, &row.task.id).await?;
+    let mut found: Vec<Obstacle> = obstacle::obstacles(&row.task, &facts, cx.now);
+    found.extend(obstacle::viewer_obstacles(&row.task, viewer));
+    Ok(found.into_iter().map(Reason::Obstacle).collect())
+}
+
+/// The ids of a task's blockers that are not done.
+pub(super) async fn open_blockers<T: Tx>(tx: &mut T, cx: &Cx, id: &TaskId) -> Result<Vec<TaskId>, Fault> {
+    let blockers = tx.blockers(&cx.scope, id).await?;
+    Ok(blockers
+        .into_iter()
+        .filter(|blocker| !blocker.status.satisfies_edge())
+        .map(|blocker| blocker.id)
+        .collect())
+}
+
+/// Takes back every expired lease of a queue: the outcome `lost`.
+#[derive(Clone, Debug)]
+pub struct ReclaimExpired {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which queue.
+    pub queue: String,
+}
+
+impl Intent for ReclaimExpired {
+    type Output = Vec<TaskId>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<TaskId>> {
+        let cx = Cx::open(tx, &self.call).await?;
+        match find_queue(tx, &cx, &self.queue).await? {
+            Some(queue) => reclaim(tx, &cx, queue.key).await,
+            None => Ok(Vec::new()),
+        }
+    }
+}

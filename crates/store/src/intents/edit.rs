@@ -1,0 +1,90 @@
+//! Changing the fields of a task, and its state by a person's hand.
+
+use rota_core::event::EventKind;
+use rota_core::transition::Command;
+use rota_core::{Caller, Refusal, Status, Task, TaskId};
+
+use super::{Call, Cx, find_task, write};
+use crate::fault::Outcome;
+use crate::store::Intent;
+use crate::tx::Tx;
+
+/// Changes what is given, leaves the rest. A done task is immutable.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which task.
+    pub id: TaskId,
+    /// New title.
+    pub title: Option<String>,
+    /// New priority.
+    pub priority: Option<u32>,
+    /// New description; the empty one clears it.
+    pub description: Option<String>,
+    /// New steps.
+    pub steps: Option<Vec<String>>,
+    /// New state, reached through the state machine.
+    pub status: Option<Status>,
+}
+
+impl Intent for Edit {
+    type Output = Task;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Task> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let mut row = find_task(tx, &cx, &self.id).await?;
+        if row.task.status == Status::Done {
+            return Err(Refusal::DoneIsImmutable { id: self.id.clone() }.into());
+        }
+        let next = self.edited(&row.task);
+        if next != row.task {
+            row = write::save(tx, &cx, &row, write::Change::new(EventKind::Edited, next)).await?;
+        }
+        if let Some(wanted) = self.status {
+            if let Some(command) = way_to(wanted, &row.task)? {
+                row = write::step_or_refuse(tx, &cx, &row, &command).await?;
+            }
+        }
+        Ok(row.task)
+    }
+}
+
+impl Edit {
+    fn edited(&self, task: &Task) -> Task {
+        let mut next = task.clone();
+        if let Some(title) = &self.title {
+            next.title.clone_from(title);
+        }
+        if let Some(priority) = self.priority {
+            next.priority = Some(priority);
+        }
+        if let Some(description) = &self.description {
+            next.description = Some(description.clone()).filter(|text| !text.is_empty());
+        }
+        if let Some(steps) = &self.steps {
+            next.steps.clone_from(steps);
+        }
+        next
+    }
+}
+
+/// The step that leads a person to a state; none if the task is there.
+fn way_to(wanted: Status, task: &Task) -> Result<Option<Command>, Refusal> {
+    if task.status == wanted {
+        return Ok(None);
+    }
+    let held = Caller { agent: None, lease: task.lease() };
+    match (wanted, task.status) {
+        (Status::Done, _) => Ok(Some(Command::Override { result: None })),
+        (Status::Paused, _) => Ok(Some(Command::Pause)),
+        (Status::Deleted, _) => Ok(Some(Command::Delete)),
+        (Status::Open, Status::Active) => Ok(Some(Command::Release { caller: held })),
+        (Status::Open, Status::Paused) => Ok(Some(Command::Resume)),
+        (Status::Open, Status::Deleted) => Ok(Some(Command::Undelete)),
+        (Status::Open, _) => Ok(Some(Command::Reset)),
+        (other, _) => Err(Refusal::BadValue {
+            problem: format!("--status takes open, paused, done or deleted, got: {other}"),
+        }),
+    }
+}

@@ -1,0 +1,111 @@
+//! What callers want of a store, each carried out in one transaction, written once for every store.
+//!
+//! A crash before [`crate::Tx::commit`] returns leaves nothing of an intent; after it, all of it, journal included.
+//! The decisions are core's; here they are only fed with what is stored, and written down.
+
+pub mod add;
+pub mod agents;
+pub mod claim;
+pub mod edges;
+pub mod edit;
+pub mod plan_sync;
+pub mod policy;
+pub mod read;
+pub mod settle;
+mod write;
+
+use std::sync::{Arc, OnceLock};
+
+use rota_core::{Policy, QueuePolicy, Refusal, TaskId, UnixMillis};
+use sha2::Digest;
+
+use crate::fault::{Fault, Outcome};
+use crate::tx::{Published, QueueRow, Row, Tx};
+
+/// What every intent has: where, when, and who asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// Namespace.
+    pub scope: String,
+    /// Replaces the store's clock.
+    pub now: Option<UnixMillis>,
+    /// Who is written into the journal.
+    pub actor: Option<String>,
+}
+
+impl Call {
+    /// In a scope, by the store's clock, by nobody in particular.
+    pub fn in_scope(scope: &str) -> Self {
+        Self { scope: scope.to_owned(), now: None, actor: None }
+    }
+
+    /// The same at a given time.
+    pub fn at(mut self, now: UnixMillis) -> Self {
+        self.now = Some(now);
+        self
+    }
+}
+
+/// One transaction's view: the policy and the `now` that everything in it is decided by.
+pub(crate) struct Cx {
+    pub scope: String,
+    pub now: UnixMillis,
+    pub actor: Option<String>,
+    pub published: Arc<Published>,
+}
+
+impl Cx {
+    pub async fn open<T: Tx>(tx: &mut T, call: &Call) -> Result<Self, Fault> {
+        let now = match call.now {
+            Some(now) => now,
+            None => tx.clock().await?,
+        };
+        let published = tx.policy(&call.scope).await?.unwrap_or_else(default_policy);
+        Ok(Self { scope: call.scope.clone(), now, actor: call.actor.clone(), published })
+    }
+
+    pub fn policy(&self, queue: &str) -> &QueuePolicy {
+        self.published.policy.queue(queue)
+    }
+}
+
+/// The policy of a scope that has published none.
+pub fn default_policy() -> Arc<Published> {
+    static DEFAULT: OnceLock<Arc<Published>> = OnceLock::new();
+    DEFAULT
+        .get_or_init(|| {
+            let policy = Policy::default();
+            Arc::new(Published { version: policy_version(&policy), policy })
+        })
+        .clone()
+}
+
+/// The hash of the canonical document, short enough to read aloud.
+pub fn policy_version(policy: &Policy) -> String {
+    let digest = sha2::Sha256::digest(policy.to_json().as_str().as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A queue by name: its row, none if the policy knows it but nothing was added yet, or the refusal that lists the
+/// known ones.
+pub(crate) async fn find_queue<T: Tx>(tx: &mut T, cx: &Cx, name: &str) -> Outcome<Option<QueueRow>> {
+    let bounded = rota_core::select::Room::is_bounded_by(cx.policy(name));
+    if let Some(row) = tx.queue(&cx.scope, name, bounded).await? {
+        return Ok(Some(row));
+    }
+    let named = &cx.published.policy.queues;
+    if named.contains_key(name) {
+        return Ok(None);
+    }
+    let stored = tx.queues(&cx.scope).await?.into_iter().map(|row| row.name);
+    let mut known: Vec<String> = named.keys().cloned().chain(stored).collect();
+    known.sort();
+    known.dedup();
+    Err(Refusal::UnknownQueue { name: name.to_owned(), known }.into())
+}
+
+/// A task that must exist.
+pub(crate) async fn find_task<T: Tx>(tx: &mut T, cx: &Cx, id: &TaskId) -> Outcome<Row> {
+    let row = tx.task(&cx.scope, id).await?;
+    row.ok_or_else(|| Refusal::TaskNotFound { id: id.clone() }.into())
+}

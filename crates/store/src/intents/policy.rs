@@ -1,0 +1,135 @@
+//! Publishing a policy, and pausing a queue.
+
+use std::sync::Arc;
+
+use rota_core::event::{Event, EventData, EventKind};
+use rota_core::{Json, Policy, Refusal, Status};
+
+use super::{Call, Cx, find_queue, policy_version, write};
+use crate::fault::{Fault, Outcome};
+use crate::store::{Access, Intent};
+use crate::tx::{ListFilter, PolicyRow, Published, QueueRow, Tx};
+
+/// Publishes a policy for a scope. Refused if `based_on` is given and no longer current.
+#[derive(Clone, Debug)]
+pub struct PublishPolicy {
+    /// Where, when, who.
+    pub call: Call,
+    /// The rules.
+    pub policy: Policy,
+    /// The version it was made from.
+    pub based_on: Option<String>,
+}
+
+impl Intent for PublishPolicy {
+    type Output = Arc<Published>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Arc<Published>> {
+        let before = Cx::open(tx, &self.call).await?;
+        let current = &before.published.version;
+        if let Some(based_on) = self.based_on.as_ref().filter(|based_on| *based_on != current) {
+            return Err(Refusal::PolicyMoved { based_on: based_on.clone(), current: current.clone() }.into());
+        }
+        let published =
+            Arc::new(Published { version: policy_version(&self.policy), policy: self.policy.clone() });
+        let history = tx.policies(&before.scope).await?;
+        if history.last().is_some_and(|last| last.version == published.version) {
+            return Ok(published);
+        }
+        let row = PolicyRow {
+            number: history.last().map_or(1, |last| last.number + 1),
+            version: published.version.clone(),
+            document: self.policy.to_json(),
+            published_at: before.now,
+            actor: before.actor.clone(),
+        };
+        tx.add_policy(&before.scope, &row).await?;
+        let after = Cx { published: Arc::clone(&published), ..before };
+        let changes = [("document".to_owned(), row.document)].into();
+        let data = EventData { changes, ..EventData::default() };
+        write::append(tx, &after, scope_event(&after, EventKind::PolicyPublished, data)).await?;
+        rescore(tx, &after).await?;
+        Ok(published)
+    }
+}
+
+/// Scores are part of the index; a policy that changes them changes the index with it.
+async fn rescore<T: Tx>(tx: &mut T, cx: &Cx) -> Result<(), Fault> {
+    for queue in tx.queues(&cx.scope).await? {
+        let filter =
+            ListFilter { queue: Some(queue.key), statuses: vec![Status::Open], ..ListFilter::default() };
+        for row in tx.list(&cx.scope, &filter).await? {
+            let standing = write::standing(tx, cx, &row).await?;
+            tx.update(&row.task, &row.task, &standing).await?;
+        }
+    }
+    Ok(())
+}
+
+fn scope_event(cx: &Cx, kind: EventKind, data: EventData) -> Event {
+    Event {
+        seq: 0,
+        scope: cx.scope.clone(),
+        task: None,
+        number: 0,
+        at: cx.now,
+        kind,
+        from: None,
+        to: None,
+        actor: None,
+        fence: None,
+        policy: None,
+        data,
+    }
+}
+
+/// The policy in force, and whether anything was ever published.
+#[derive(Clone, Debug)]
+pub struct CurrentPolicy {
+    /// Where, when, who.
+    pub call: Call,
+}
+
+impl Intent for CurrentPolicy {
+    type Output = (Arc<Published>, Vec<PolicyRow>);
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+        let cx = Cx::open(tx, &self.call).await?;
+        Ok((cx.published, tx.policies(&cx.scope).await?))
+    }
+}
+
+/// Pauses or resumes a queue.
+#[derive(Clone, Debug)]
+pub struct PauseQueue {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which queue.
+    pub queue: String,
+    /// Paused, or not.
+    pub paused: bool,
+}
+
+impl Intent for PauseQueue {
+    type Output = QueueRow;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<QueueRow> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let row = match find_queue(tx, &cx, &self.queue).await? {
+            Some(row) => row,
+            None => tx.ensure_queue(&cx.scope, &self.queue).await?,
+        };
+        if row.paused != self.paused {
+            tx.set_queue_paused(row.key, self.paused).await?;
+            let kind = if self.paused { EventKind::QueuePaused } else { EventKind::QueueResumed };
+            let changes = [("paused".to_owned(), Json::of(&self.paused))].into();
+            let data = EventData { queue: Some(self.queue.clone()), changes, ..EventData::default() };
+            write::append(tx, &cx, scope_event(&cx, kind, data)).await?;
+        }
+        Ok(QueueRow { paused: self.paused, ..row })
+    }
+}

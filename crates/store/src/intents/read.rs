@@ -1,0 +1,406 @@
+//! Reading: one snapshot each, no locks, nothing journalled.
+
+use std::collections::BTreeMap;
+
+use rota_core::event::Event;
+use rota_core::explain::{self, Explanation, Surroundings};
+use rota_core::obstacle::Viewer;
+use rota_core::policy::{QueuePolicy, Reclaim};
+use rota_core::rank::{self, RankKey, Rankable};
+use rota_core::select::Room;
+use rota_core::transition::{self, Command};
+use rota_core::{Status, Task, TaskId};
+
+use super::claim::{Wanted, open_blockers};
+use super::{Call, Cx, find_queue, find_task, write};
+use crate::fault::{Fault, Outcome};
+use crate::store::{Access, Intent};
+use crate::tx::{
+    Blocker, EventFilter, Filter, HeadQuery, ListFilter, QueueRow, Ranked, Row, StatusCount, Tx,
+};
+
+/// A task with the ids of its blockers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskView {
+    /// The task.
+    pub task: Task,
+    /// Its blockers, by id.
+    pub deps: Vec<TaskId>,
+    /// Since when nothing but time stands in its way; none while something else does.
+    pub ready_at: Option<rota_core::UnixMillis>,
+}
+
+/// The top of the queue and everything that is under way.
+#[derive(Clone, Debug)]
+pub struct Peek {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which queue.
+    pub queue: String,
+    /// How many claimable ones.
+    pub limit: usize,
+    /// Which.
+    pub wanted: Wanted,
+    /// The host that would run them.
+    pub host: Option<String>,
+}
+
+/// What [`Peek`] saw.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Landscape {
+    /// Claimable, in the order they would be granted. An expired lease that a claim would take back is shown as open.
+    pub claimable: Vec<TaskView>,
+    /// Under way, in order.
+    pub active: Vec<TaskView>,
+}
+
+impl Intent for Peek {
+    type Output = Landscape;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Landscape> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Landscape::default()) };
+        let policy = cx.policy(&self.queue);
+        let filter = self.wanted.resolve(tx, &cx).await?;
+        let active = ListFilter {
+            queue: Some(queue.key),
+            statuses: vec![Status::Active],
+            assignee: None,
+            filter: filter.clone(),
+        };
+        let (lost, active): (Vec<Row>, Vec<Row>) = tx
+            .list(&cx.scope, &active)
+            .await?
+            .into_iter()
+            .partition(|row| comes_back(&row.task, policy, &cx));
+        let mut claimable = Vec::new();
+        if !queue.paused {
+            claimable.extend(lost.into_iter().filter_map(|row| as_if_lost(row, policy, &cx)));
+            claimable.extend(ready(tx, &cx, &queue, self, &filter).await?);
+            claimable.extend(due(tx, &cx, &queue, self, &filter).await?);
+        }
+        let mut claimable = in_order(claimable, policy, &cx);
+        claimable.truncate(self.limit);
+        let active = in_order(active, policy, &cx);
+        Ok(Landscape { claimable: views(tx, &cx, claimable).await?, active: views(tx, &cx, active).await? })
+    }
+}
+
+/// Whether the next claim would take this lease back and could have the task.
+fn comes_back(task: &Task, policy: &QueuePolicy, cx: &Cx) -> bool {
+    policy.reclaim == Reclaim::Auto
+        && task.lease_expired(cx.now)
+        && policy.lost_stays_claimable(task.attempts)
+}
+
+/// The row as it will be once its lease is taken back, if nothing else stands in its way.
+fn as_if_lost(row: Row, policy: &QueuePolicy, cx: &Cx) -> Option<Row> {
+    let applied = transition::apply(&row.task, &Command::Lose, policy, cx.now).ok()?;
+    (row.open_blockers == 0).then_some(Row { task: applied.task, open_blockers: 0 })
+}
+
+async fn ready<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    queue: &QueueRow,
+    peek: &Peek,
+    filter: &Filter,
+) -> Result<Vec<Row>, Fault> {
+    let mut rows = Vec::new();
+    let mut after = None;
+    while rows.len() < peek.limit {
+        let query = HeadQuery {
+            queue: queue.key,
+            after,
+            per_bucket: peek.limit,
+            now: cx.now,
+            overdue_before: rank::overdue_before(cx.policy(&peek.queue), cx.now),
+            host: peek.host.as_deref(),
+            full_kinds: &[],
+            filter,
+        };
+        let Some(level) = tx.heads(&query).await? else { break };
+        after = Some(level.priority);
+        rows.extend(level.rows);
+    }
+    Ok(rows)
+}
+
+/// Tasks that have cooled down but that no claim has let in yet.
+async fn due<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    queue: &QueueRow,
+    peek: &Peek,
+    filter: &Filter,
+) -> Result<Vec<Row>, Fault> {
+    let policy = cx.policy(&peek.queue);
+    let mut ranked = tx.rankables(queue.key, Ranked::Due(cx.now)).await?;
+    ranked.sort_by_cached_key(|rankable| rank::key(rankable, policy, cx.now));
+    if filter.is_empty() {
+        ranked.truncate(peek.limit);
+    }
+    let seqs: Vec<u64> = ranked.iter().map(|rankable| rankable.seq).collect();
+    let mut rows = tx.tasks_by_seq(&seqs).await?;
+    rows.retain(|row| filter.admits(&row.task));
+    Ok(rows)
+}
+
+fn in_order(rows: Vec<Row>, policy: &QueuePolicy, cx: &Cx) -> Vec<Row> {
+    let mut keyed: BTreeMap<RankKey, Row> = BTreeMap::new();
+    keyed.extend(rows.into_iter().map(|row| (key(&row, policy, cx), row)));
+    keyed.into_values().collect()
+}
+
+fn key(row: &Row, policy: &QueuePolicy, cx: &Cx) -> RankKey {
+    rank::key(&Rankable::of(&row.task, policy), policy, cx.now)
+}
+
+async fn views<T: Tx>(tx: &mut T, cx: &Cx, rows: Vec<Row>) -> Result<Vec<TaskView>, Fault> {
+    let ids: Vec<TaskId> = rows.iter().map(|row| row.task.id.clone()).collect();
+    let mut deps: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
+    for (task, blocker) in tx.edges(&cx.scope, &ids).await? {
+        deps.entry(task).or_default().push(blocker);
+    }
+    let mut views = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut deps = deps.remove(&row.task.id).unwrap_or_default();
+        deps.sort();
+        let facts = write::facts(tx, cx, &row).await?;
+        let unobstructed = rota_core::obstacle::Stage::of(&row.task, &facts, cx.now)
+            != rota_core::obstacle::Stage::Obstructed;
+        let ready_at = unobstructed.then(|| row.task.ready_at());
+        views.push(TaskView { task: row.task, deps, ready_at });
+    }
+    Ok(views)
+}
+
+/// Lists tasks of a queue in the one order.
+#[derive(Clone, Debug)]
+pub struct List {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which queue.
+    pub queue: String,
+    /// In which states; empty for all.
+    pub statuses: Vec<Status>,
+    /// Only this holder's.
+    pub assignee: Option<String>,
+}
+
+impl Intent for List {
+    type Output = Vec<TaskView>;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<TaskView>> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Vec::new()) };
+        let filter = ListFilter {
+            queue: Some(queue.key),
+            statuses: self.statuses.clone(),
+            assignee: self.assignee.clone(),
+            filter: Filter::default(),
+        };
+        let rows = tx.list(&cx.scope, &filter).await?;
+        let rows = in_order(rows, cx.policy(&self.queue), &cx);
+        Ok(views(tx, &cx, rows).await?)
+    }
+}
+
+/// One task in full, with its blockers.
+#[derive(Clone, Debug)]
+pub struct Show {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which.
+    pub id: TaskId,
+}
+
+impl Intent for Show {
+    type Output = (TaskView, Vec<Blocker>);
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let row = find_task(tx, &cx, &self.id).await?;
+        let blockers = tx.blockers(&cx.scope, &self.id).await?;
+        let view = views(tx, &cx, vec![row]).await?.pop();
+        match view {
+            Some(view) => Ok((view, blockers)),
+            None => unreachable!("one row makes one view"),
+        }
+    }
+}
+
+/// A task's blockers, theirs, and so on.
+#[derive(Clone, Debug)]
+pub struct Blockers {
+    /// Where, when, who.
+    pub call: Call,
+    /// Whose.
+    pub id: TaskId,
+}
+
+/// One line of the tree: how deep below the task, and the blocker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockerLine {
+    /// 0 for direct ones.
+    pub level: usize,
+    /// The blocker.
+    pub blocker: Blocker,
+}
+
+/// A tree is a graph told again at every branch; past this many lines it is cut.
+pub const TREE_LINES: usize = 10_000;
+
+impl Intent for Blockers {
+    type Output = Vec<BlockerLine>;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<BlockerLine>> {
+        let cx = Cx::open(tx, &self.call).await?;
+        find_task(tx, &cx, &self.id).await?;
+        let mut lines = Vec::new();
+        let mut stack: Vec<BlockerLine> = Vec::new();
+        let mut id = self.id.clone();
+        let mut level = 0;
+        loop {
+            let direct = tx.blockers(&cx.scope, &id).await?;
+            stack.extend(direct.into_iter().rev().map(|blocker| BlockerLine { level, blocker }));
+            let Some(next) = stack.pop().filter(|_| lines.len() < TREE_LINES) else { return Ok(lines) };
+            id = next.blocker.id.clone();
+            level = next.level + 1;
+            lines.push(next);
+        }
+    }
+}
+
+/// Counts a queue's tasks by state.
+#[derive(Clone, Debug)]
+pub struct PlanStatus {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which queue.
+    pub queue: String,
+    /// Which tasks.
+    pub wanted: Wanted,
+}
+
+impl Intent for PlanStatus {
+    type Output = Vec<StatusCount>;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<StatusCount>> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Vec::new()) };
+        let filter = self.wanted.resolve(tx, &cx).await?;
+        Ok(tx.count(queue.key, &filter).await?)
+    }
+}
+
+/// Reads the journal of a scope, or of one task that must exist.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which rows.
+    pub filter: EventFilter,
+}
+
+impl Intent for Journal {
+    type Output = Vec<Event>;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Event>> {
+        let cx = Cx::open(tx, &self.call).await?;
+        if let Some(id) = &self.filter.task {
+            find_task(tx, &cx, id).await?;
+        }
+        Ok(tx.events(&cx.scope, &self.filter).await?)
+    }
+}
+
+/// Explains why a task runs, or not.
+#[derive(Clone, Debug)]
+pub struct Why {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which.
+    pub id: TaskId,
+    /// The host that would run it.
+    pub host: Option<String>,
+}
+
+impl Intent for Why {
+    type Output = Explanation;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Explanation> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let row = find_task(tx, &cx, &self.id).await?;
+        let policy = cx.policy(&row.task.queue);
+        let Some(queue) = find_queue(tx, &cx, &row.task.queue).await? else {
+            unreachable!("a stored task has a stored queue")
+        };
+        let mut facts = write::facts(tx, &cx, &row).await?;
+        facts.blocked_by = open_blockers(tx, &cx, &self.id).await?;
+        let viewer = Viewer { queue_paused: queue.paused, host: self.host.clone(), runners: None };
+        let active = tx.active_by_kind(queue.key).await?;
+        let ahead = ahead(tx, &cx, &queue, &row, policy).await?;
+        let around =
+            Surroundings { facts, viewer, room: Room::new(policy, active), ahead, outside: Vec::new() };
+        Ok(explain::explain(&row.task, policy, &around, cx.now))
+    }
+}
+
+/// How many runnable tasks go before this one, and the first five of them.
+async fn ahead<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    queue: &QueueRow,
+    row: &Row,
+    policy: &QueuePolicy,
+) -> Result<(u64, Vec<TaskId>), Fault> {
+    const SHOWN: usize = 5;
+    let own = key(row, policy, cx);
+    let mut before: Vec<(RankKey, u64)> = Vec::new();
+    for which in [Ranked::Ready(cx.now), Ranked::Due(cx.now)] {
+        let ranked = tx.rankables(queue.key, which).await?;
+        let keys = ranked.iter().filter(|other| other.seq != row.task.seq);
+        before.extend(
+            keys.map(|other| (rank::key(other, policy, cx.now), other.seq)).filter(|(key, _)| *key < own),
+        );
+    }
+    let count = before.len() as u64;
+    if before.len() > SHOWN {
+        before.select_nth_unstable(SHOWN);
+        before.truncate(SHOWN);
+    }
+    before.sort_unstable();
+    let seqs: Vec<u64> = before.iter().map(|(_, seq)| *seq).collect();
+    let rows = tx.tasks_by_seq(&seqs).await?;
+    let ids: BTreeMap<u64, TaskId> = rows.into_iter().map(|row| (row.task.seq, row.task.id)).collect();
+    Ok((count, seqs.iter().filter_map(|seq| ids.get(seq).cloned()).collect()))
+}

@@ -1,0 +1,112 @@
+//! Steps of the state machine on tasks that exist: settle, renew, park, pause, reset, delete and the rest.
+
+use rota_core::transition::Command;
+use rota_core::{Refusal, Status, Task, TaskId};
+
+use super::claim::{Claim, Grant, grant_next};
+use super::{Call, Cx, find_queue, write};
+use crate::fault::Outcome;
+use crate::store::Intent;
+use crate::tx::{Filter, ListFilter, Tx};
+
+/// One step on one task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The task.
+    pub id: TaskId,
+    /// What is done to it.
+    pub command: Command,
+}
+
+/// Takes steps, many in one transaction, and grants the caller's next lease in the same one if it asks. Each step is
+/// accepted or refused by itself: one late worker does not undo the acknowledged results of the others.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// Where, when, who.
+    pub call: Call,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// What to claim afterwards.
+    pub then: Option<Claim>,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// Each step's task, or why it was refused.
+    pub steps: Vec<Result<Task, Refusal>>,
+    /// The leases granted afterwards.
+    pub granted: Vec<Grant>,
+}
+
+impl Settle {
+    /// One step and nothing else.
+    pub fn one(call: Call, id: TaskId, command: Command) -> Self {
+        Self { call, steps: vec![Step { id, command }], then: None }
+    }
+}
+
+impl Intent for Settle {
+    type Output = Settled;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Settled> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let taken = match tx.task(&cx.scope, &step.id).await? {
+                Some(row) => write::step(tx, &cx, &row, &step.command).await?.map(|row| row.task),
+                None => Err(Refusal::TaskNotFound { id: step.id.clone() }),
+            };
+            steps.push(taken);
+        }
+        let granted = match &self.then {
+            Some(claim) => grant_next(tx, &cx, claim).await?,
+            None => Vec::new(),
+        };
+        Ok(Settled { steps, granted })
+    }
+}
+
+/// Deletes every task of a queue that a filter names; returns how many.
+#[derive(Clone, Debug)]
+pub struct DeleteMany {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which queue.
+    pub queue: String,
+    /// In which states; empty for all.
+    pub statuses: Vec<Status>,
+    /// Only of this spec.
+    pub spec: Option<String>,
+    /// Only of this category.
+    pub category: Option<String>,
+}
+
+impl Intent for DeleteMany {
+    type Output = usize;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<usize> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(0) };
+        let filter = ListFilter {
+            queue: Some(queue.key),
+            statuses: self.statuses.clone(),
+            assignee: None,
+            filter: Filter {
+                category: self.category.clone(),
+                specs: self.spec.clone().map(|spec| vec![spec]),
+            },
+        };
+        let mut rows = tx.list(&cx.scope, &filter).await?;
+        rows.retain(|row| row.task.status != Status::Deleted);
+        rows.sort_by(|left, right| left.task.id.cmp(&right.task.id));
+        let mut deleted = 0;
+        for row in rows {
+            // A row may have changed since it was listed: deleting a blocker readies its dependents.
+            let Some(row) = tx.task(&cx.scope, &row.task.id).await? else { continue };
+            write::step_or_refuse(tx, &cx, &row, &Command::Delete).await?;
+            deleted += 1;
+        }
+        Ok(deleted)
+    }
+}

@@ -1,0 +1,159 @@
+//! The one way a task is written: row, event, and what follows for those who waited for it.
+
+use rota_core::event::{Event, EventData, EventKind};
+use rota_core::obstacle::{Facts, ParentFact, Stage};
+use rota_core::rank;
+use rota_core::transition::{self, Applied, Command};
+use rota_core::{Fence, Json, Refusal, Status, Task};
+
+use super::Cx;
+use crate::fault::{Error, Fault, Outcome};
+use crate::tx::{Row, Standing, Tx};
+
+/// A task's next state, and what to say about it.
+pub(super) struct Change {
+    pub next: Task,
+    pub kind: EventKind,
+    pub fence: Option<Fence>,
+    pub data: EventData,
+}
+
+impl Change {
+    pub fn new(kind: EventKind, next: Task) -> Self {
+        Self { next, kind, fence: None, data: EventData::default() }
+    }
+
+    fn of(applied: Applied, command: &Command) -> Self {
+        let reason = match command {
+            Command::Fail { reason, .. } => reason.clone(),
+            Command::Park { reason, .. }
+            | Command::Exhaust { reason, .. }
+            | Command::Invalidate { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        Self {
+            kind: EventKind::Step(applied.verb),
+            fence: applied.lease.map(|lease| lease.fence),
+            data: EventData { outcome: applied.outcome, reason, ..EventData::default() },
+            next: applied.task,
+        }
+    }
+}
+
+/// Applies a command and writes what it leads to. The inner refusal changes nothing.
+pub(super) async fn step<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    row: &Row,
+    command: &Command,
+) -> Result<Result<Row, Refusal>, Fault> {
+    match transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now) {
+        Ok(applied) => save(tx, cx, row, Change::of(applied, command)).await.map(Ok),
+        Err(refusal) => Ok(Err(refusal)),
+    }
+}
+
+/// [`step`] where a refusal ends the whole intent.
+pub(super) async fn step_or_refuse<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, command: &Command) -> Outcome<Row> {
+    step(tx, cx, row, command).await?.map_err(Error::Refused)
+}
+
+/// Writes a changed task and its event, then tells dependents and children.
+pub(super) async fn save<T: Tx>(tx: &mut T, cx: &Cx, old: &Row, change: Change) -> Result<Row, Fault> {
+    let row = write(tx, cx, old, change).await?;
+    let (before, after) = (&old.task, &row.task);
+    if before.status.satisfies_edge() != after.status.satisfies_edge() {
+        let by = if after.status.satisfies_edge() { -1 } else { 1 };
+        let dependents = tx.shift_dependents(&cx.scope, &after.id, by).await?;
+        restand(tx, cx, dependents).await?;
+    }
+    let was_done = before.status == Status::Done;
+    if was_done != (after.status == Status::Done) || before.iteration != after.iteration {
+        let children = tx.children(&cx.scope, &after.id).await?;
+        restand(tx, cx, children).await?;
+    }
+    Ok(row)
+}
+
+async fn write<T: Tx>(tx: &mut T, cx: &Cx, old: &Row, change: Change) -> Result<Row, Fault> {
+    let mut next = change.next;
+    next.events = old.task.events + 1;
+    next.updated_at = cx.now;
+    let row = Row { task: next, open_blockers: old.open_blockers };
+    let standing = standing(tx, cx, &row).await?;
+    tx.update(&old.task, &row.task, &standing).await?;
+    let mut event = Event::of_change(change.kind, Some(&old.task), &row.task);
+    event.fence = change.fence;
+    event.data = EventData { changes: event.data.changes, ..change.data };
+    append(tx, cx, event).await?;
+    Ok(row)
+}
+
+/// Writes a new task and its event; returns it with its insertion number.
+pub(super) async fn create<T: Tx>(tx: &mut T, cx: &Cx, row: Row, queue: i64) -> Result<Row, Fault> {
+    let Row { mut task, open_blockers } = row;
+    task.events = 1;
+    task.updated_at = cx.now;
+    let mut row = Row { task, open_blockers };
+    let standing = standing(tx, cx, &row).await?;
+    row.task.seq = tx.insert(&row.task, queue, &standing).await?;
+    append(tx, cx, Event::of_change(EventKind::Created, None, &row.task)).await?;
+    Ok(row)
+}
+
+/// Signs an event and writes it.
+pub(super) async fn append<T: Tx>(tx: &mut T, cx: &Cx, mut event: Event) -> Result<(), Fault> {
+    event.actor = cx.actor.clone();
+    event.policy = Some(cx.published.version.clone());
+    tx.append(&event).await?;
+    Ok(())
+}
+
+/// Judges a task anew from what stands around it.
+pub(super) async fn standing<T: Tx>(tx: &mut T, cx: &Cx, row: &Row) -> Result<Standing, Fault> {
+    let facts = facts(tx, cx, row).await?;
+    let policy = cx.policy(&row.task.queue);
+    Ok(Standing {
+        open_blockers: row.open_blockers,
+        stage: Stage::of(&row.task, &facts, cx.now),
+        static_score: rank::static_score(&row.task, policy),
+        guarded: policy.score.as_ref().is_some_and(|score| score.starvation_guard_minutes.is_some()),
+    })
+}
+
+/// What stands around a task; the blockers only as a count.
+pub(super) async fn facts<T: Tx>(tx: &mut T, cx: &Cx, row: &Row) -> Result<Facts, Fault> {
+    let parent = match &row.task.parent {
+        Some(parent) => tx.tasks(&cx.scope, std::slice::from_ref(parent)).await?.pop(),
+        None => None,
+    };
+    let parent = parent.map(|row| ParentFact { status: row.task.status, iteration: row.task.iteration });
+    Ok(Facts { parent, open_blockers: row.open_blockers, blocked_by: Vec::new() })
+}
+
+/// Judges tasks anew after something they waited for has changed. One that nothing but time holds back any longer
+/// has been runnable since now, and its journal says so.
+pub(super) async fn restand<T: Tx>(tx: &mut T, cx: &Cx, rows: Vec<Row>) -> Result<Vec<Row>, Fault> {
+    let mut stood = Vec::with_capacity(rows.len());
+    for row in rows {
+        if row.task.status != Status::Open {
+            stood.push(row);
+            continue;
+        }
+        let standing = standing(tx, cx, &row).await?;
+        if standing.stage == Stage::Obstructed {
+            tx.update(&row.task, &row.task, &standing).await?;
+            stood.push(row);
+            continue;
+        }
+        let mut next = row.task.clone();
+        next.open_since = next.open_since.max(cx.now);
+        stood.push(write(tx, cx, &row, Change::new(EventKind::Readied, next)).await?);
+    }
+    Ok(stood)
+}
+
+/// Facts of a grant that came from outside, for the journal.
+pub(super) fn fact(name: &str, value: &impl serde::Serialize) -> (String, Json) {
+    (name.to_owned(), Json::of(value))
+}

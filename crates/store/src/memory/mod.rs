@@ -1,0 +1,101 @@
+//! The reference: everything in maps, every question answered by looking at everything. Obstacles are judged anew
+//! each time instead of being read from what was derived, so the other stores are checked against the rules and not
+//! against their own bookkeeping.
+
+mod tx;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use rota_core::event::Event;
+use rota_core::{TaskId, UnixMillis};
+
+use crate::fault::Fault;
+use crate::store::{Access, Store};
+use crate::tx::{AgentRow, BlockRow, PolicyRow, QueueRow, Row};
+
+pub use tx::MemoryTx;
+
+/// Name within a scope.
+type Named<T> = BTreeMap<(String, T), ()>;
+
+#[derive(Clone, Default)]
+struct State {
+    tasks: BTreeMap<(String, TaskId), Arc<Stored>>,
+    edges: Named<(TaskId, TaskId)>,
+    queues: BTreeMap<(String, String), QueueRow>,
+    journal: Vec<Arc<Event>>,
+    policies: BTreeMap<String, Vec<PolicyRow>>,
+    agents: BTreeMap<(String, String), AgentRow>,
+    blocks: BTreeMap<String, BlockRow>,
+    last_seq: u64,
+    last_queue: i64,
+}
+
+#[derive(Clone)]
+struct Stored {
+    row: Row,
+    queue: i64,
+    static_score: i64,
+}
+
+/// Tells a memory store the time.
+pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
+
+/// A store that forgets everything when it is dropped.
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+    clock: Clock,
+}
+
+/// The state is taken out by whoever has the turn, and put back.
+struct Shared {
+    state: Mutex<Option<State>>,
+    put_back: Condvar,
+}
+
+impl MemoryStore {
+    /// Empty, on the host's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(crate::clock::system_now))
+    }
+
+    /// Empty, on a clock of the caller's.
+    pub fn with_clock(clock: Clock) -> Self {
+        let shared = Shared { state: Mutex::new(Some(State::default())), put_back: Condvar::new() };
+        Self { shared: Arc::new(shared), clock }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shared {
+    fn take(&self) -> State {
+        let mut slot = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match slot.take() {
+                Some(state) => return state,
+                None => slot = self.put_back.wait(slot).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn put(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+        self.put_back.notify_one();
+    }
+}
+
+impl Store for MemoryStore {
+    type Tx = MemoryTx;
+
+    async fn begin(&self, _access: Access) -> Result<MemoryTx, Fault> {
+        let before = self.shared.take();
+        Ok(MemoryTx::new(Arc::clone(&self.shared), before, Arc::clone(&self.clock)))
+    }
+}

@@ -1,0 +1,207 @@
+//! Tasks and events as rows.
+
+use rota_core::event::{Event, EventData, EventKind};
+use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
+use rusqlite::types::{FromSqlError, Type};
+use rusqlite::{Row as SqlRow, Statement};
+
+use crate::tx::{Row, Standing};
+
+type Read<T> = rusqlite::Result<T>;
+
+fn unreadable(column: usize, problem: String) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, problem.into())
+}
+
+fn unsigned<T: TryFrom<i64>>(row: &SqlRow<'_>, column: usize) -> Read<T> {
+    let number: i64 = row.get(column)?;
+    T::try_from(number).map_err(|_| FromSqlError::OutOfRange(number).into())
+}
+
+fn optional_unsigned<T: TryFrom<i64>>(row: &SqlRow<'_>, column: usize) -> Read<Option<T>> {
+    let number: Option<i64> = row.get(column)?;
+    number.map(|number| T::try_from(number).map_err(|_| FromSqlError::OutOfRange(number).into())).transpose()
+}
+
+pub(super) fn time(row: &SqlRow<'_>, column: usize) -> Read<UnixMillis> {
+    row.get(column).map(UnixMillis::new)
+}
+
+pub(super) fn optional_time(row: &SqlRow<'_>, column: usize) -> Read<Option<UnixMillis>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(UnixMillis::new))
+}
+
+pub(super) fn id(row: &SqlRow<'_>, column: usize) -> Read<TaskId> {
+    row.get(column).map(TaskId::from_stored)
+}
+
+fn json(row: &SqlRow<'_>, column: usize) -> Read<Option<Json>> {
+    Ok(row.get::<_, Option<String>>(column)?.map(Json::from_stored))
+}
+
+/// '' is how a name that can be missing is kept in an index column.
+fn named(row: &SqlRow<'_>, column: usize) -> Read<Option<String>> {
+    Ok(row.get::<_, Option<String>>(column)?.filter(|name| !name.is_empty()))
+}
+
+pub(super) fn status(row: &SqlRow<'_>, column: usize) -> Read<Status> {
+    let word = row.get_ref(column)?.as_str()?;
+    Status::from_word(word).ok_or_else(|| unreadable(column, format!("unknown status '{word}'")))
+}
+
+/// Reads the columns of `sql::columns!`.
+pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
+    let steps: Option<String> = row.get(25)?;
+    let steps =
+        steps.map(|steps| serde_json::from_str(&steps).map_err(|error| unreadable(25, error.to_string())));
+    let task = Task {
+        seq: unsigned(row, 0)?,
+        scope: row.get(1)?,
+        id: id(row, 2)?,
+        queue: row.get(3)?,
+        kind: named(row, 4)?,
+        priority: optional_unsigned(row, 5)?,
+        status: status(row, 6)?,
+        parent: row.get::<_, Option<String>>(7)?.map(TaskId::from_stored),
+        depth: unsigned(row, 8)?,
+        triggered_by: row.get(9)?,
+        parent_iteration: optional_unsigned(row, 10)?,
+        artifact_present: row.get(11)?,
+        iteration: unsigned(row, 12)?,
+        tries: unsigned(row, 13)?,
+        attempts: unsigned(row, 14)?,
+        limited_in_row: unsigned(row, 15)?,
+        fence: Fence::new(unsigned(row, 16)?),
+        assignee: row.get(17)?,
+        lease_expires_at: optional_time(row, 18)?,
+        next_eligible_at: optional_time(row, 19)?,
+        open_since: time(row, 20)?,
+        host: named(row, 21)?,
+        title: row.get(22)?,
+        description: row.get(23)?,
+        category: row.get(24)?,
+        steps: steps.transpose()?.unwrap_or_default(),
+        spec_ref: row.get(26)?,
+        reference: row.get(27)?,
+        payload: json(row, 28)?,
+        result: json(row, 29)?,
+        fail_reason: row.get(30)?,
+        parked_reason: row.get(31)?,
+        created_at: time(row, 32)?,
+        updated_at: time(row, 33)?,
+        started_at: optional_time(row, 34)?,
+        finished_at: optional_time(row, 35)?,
+        events: unsigned(row, 36)?,
+    };
+    Ok(Row { task, open_blockers: unsigned(row, 37)? })
+}
+
+/// Binds one value after the other.
+pub(super) struct Binder<'a, 'conn> {
+    statement: &'a mut Statement<'conn>,
+    next: usize,
+}
+
+impl<'a, 'conn> Binder<'a, 'conn> {
+    pub fn new(statement: &'a mut Statement<'conn>) -> Self {
+        Self { statement, next: 1 }
+    }
+
+    pub fn bind(&mut self, value: impl rusqlite::ToSql) -> Read<&mut Self> {
+        self.statement.raw_bind_parameter(self.next, value)?;
+        self.next += 1;
+        Ok(self)
+    }
+
+    fn time(&mut self, time: Option<UnixMillis>) -> Read<&mut Self> {
+        self.bind(time.map(UnixMillis::get))
+    }
+
+    /// The columns of `sql::UPDATE_FIELDS`, and of `sql::INSERT` after its first three.
+    pub fn fields(&mut self, task: &Task) -> Read<&mut Self> {
+        let steps = (!task.steps.is_empty()).then(|| Json::of(&task.steps));
+        self.bind(task.kind.as_deref().unwrap_or_default())?
+            .bind(task.priority)?
+            .bind(task.parent.as_ref().map(TaskId::as_str))?
+            .bind(task.depth)?
+            .bind(task.triggered_by.as_deref())?
+            .bind(task.parent_iteration)?
+            .bind(task.host.as_deref().unwrap_or_default())?
+            .bind(task.title.as_str())?
+            .bind(task.description.as_deref())?
+            .bind(task.category.as_deref())?
+            .bind(steps.as_ref().map(Json::as_str))?
+            .bind(task.spec_ref.as_deref())?
+            .bind(task.reference.as_deref())?
+            .bind(task.payload.as_ref().map(Json::as_str))?
+            .bind(task.sort_priority())?
+            .bind(task.created_at.get())
+    }
+
+    /// The columns of `sql::UPDATE_STATE`, and of `sql::INSERT` at its end.
+    pub fn state(&mut self, task: &Task, standing: &Standing) -> Read<&mut Self> {
+        self.bind(task.status.word())?
+            .bind(task.artifact_present)?
+            .bind(task.iteration)?
+            .bind(task.tries)?
+            .bind(task.attempts)?
+            .bind(task.limited_in_row)?
+            .bind(task.fence.get().cast_signed())?
+            .bind(task.assignee.as_deref())?
+            .time(task.lease_expires_at)?
+            .time(task.next_eligible_at)?
+            .bind(task.open_since.get())?
+            .bind(task.result.as_ref().map(Json::as_str))?
+            .bind(task.fail_reason.as_deref())?
+            .bind(task.parked_reason.as_deref())?
+            .bind(task.updated_at.get())?
+            .time(task.started_at)?
+            .time(task.finished_at)?
+            .bind(task.events.cast_signed())?
+            .bind(standing.open_blockers)?
+            .bind(standing.stage.number())?
+            .bind(standing.static_score)?
+            .bind(task.ready_at().get())?
+            .bind(standing.guarded)
+    }
+}
+
+/// Whether an edit touched what [`Binder::fields`] writes.
+pub(super) fn fields_differ(old: &Task, next: &Task) -> bool {
+    fn fields(task: &Task) -> impl PartialEq + use<'_> {
+        let Task { kind, priority, parent, depth, triggered_by, parent_iteration, host, title, .. } = task;
+        let Task { description, category, steps, spec_ref, reference, payload, created_at, .. } = task;
+        let placed = (kind, priority, parent, depth, triggered_by, parent_iteration, host, created_at);
+        (placed, (title, description, category, steps, spec_ref, reference, payload))
+    }
+    fields(old) != fields(next)
+}
+
+/// Reads one row of the journal.
+pub(super) fn event(row: &SqlRow<'_>) -> Read<Event> {
+    let kind = row.get_ref(5)?.as_str()?;
+    let kind = EventKind::from_word(kind).ok_or_else(|| unreadable(5, format!("unknown event '{kind}'")))?;
+    let word = |column: usize| -> Read<Option<Status>> {
+        if row.get_ref(column)? == rusqlite::types::ValueRef::Null {
+            Ok(None)
+        } else {
+            status(row, column).map(Some)
+        }
+    };
+    let data: EventData = serde_json::from_str(row.get_ref(11)?.as_str()?)
+        .map_err(|error| unreadable(11, format!("event data: {error}")))?;
+    Ok(Event {
+        seq: unsigned(row, 0)?,
+        scope: row.get(1)?,
+        task: row.get::<_, Option<String>>(2)?.map(TaskId::from_stored),
+        number: unsigned(row, 3)?,
+        at: time(row, 4)?,
+        kind,
+        from: word(6)?,
+        to: word(7)?,
+        actor: row.get(8)?,
+        fence: optional_unsigned(row, 9)?.map(Fence::new),
+        policy: row.get(10)?,
+        data,
+    })
+}

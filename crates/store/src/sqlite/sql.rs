@@ -1,0 +1,157 @@
+//! The SQL of this store. Each text has its twin in the other SQL store, under the same name.
+
+/// Every column of a task, in the order that `row.rs` reads and writes them.
+macro_rules! columns {
+    () => {
+        "t.seq, t.scope, t.id, q.name, t.kind, t.priority, t.status, t.parent, t.depth, t.triggered_by, \
+         t.parent_iteration, t.artifact_present, t.iteration, t.tries, t.attempts, t.limited_in_row, t.fence, \
+         t.assignee, t.lease_expires_at, t.next_eligible_at, t.open_since, t.host, t.title, t.description, \
+         t.category, t.steps, t.spec_ref, t.reference, t.payload, t.result, t.fail_reason, t.parked_reason, \
+         t.created_at, t.updated_at, t.started_at, t.finished_at, t.events, t.open_blockers"
+    };
+}
+
+/// `SELECT` the columns of a task, then what follows.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!("SELECT ", columns!(), " FROM tasks t JOIN queues q ON q.key = t.queue ", $rest)
+    };
+}
+
+pub const TASK: &str = select!("WHERE t.scope = ?1 AND t.id = ?2");
+pub const TASK_BY_SEQ: &str = select!("WHERE t.seq = ?1");
+pub const CHILDREN: &str = select!("WHERE t.scope = ?1 AND t.parent = ?2 ORDER BY t.id");
+pub const DEPENDENTS: &str = select!(
+    "JOIN edges e ON e.scope = t.scope AND e.task = t.id WHERE e.scope = ?1 AND e.blocker = ?2 ORDER BY t.id"
+);
+pub const EXPIRED: &str = select!(
+    "WHERE t.queue = ?1 AND t.status = 'active' AND t.lease_expires_at <= ?2 \
+     ORDER BY t.lease_expires_at, t.kind, t.seq LIMIT ?3"
+);
+/// `?3` is a JSON list of states, `?5` one of specs; null for any.
+pub const LIST: &str = select!(
+    "WHERE t.scope = ?1 AND (?2 IS NULL OR t.queue = ?2) \
+       AND (?3 IS NULL OR t.status IN (SELECT value FROM json_each(?3))) \
+       AND (?4 IS NULL OR t.assignee = ?4) AND (?6 IS NULL OR t.category = ?6) \
+       AND (?5 IS NULL OR t.spec_ref IN (SELECT value FROM json_each(?5)))"
+);
+/// The same where the specs are known, so that their index serves it.
+pub const LIST_SPECS: &str = select!(
+    "WHERE t.scope = ?1 AND t.spec_ref IN (SELECT value FROM json_each(?5)) AND (?2 IS NULL OR t.queue = ?2) \
+       AND (?3 IS NULL OR t.status IN (SELECT value FROM json_each(?3))) \
+       AND (?4 IS NULL OR t.assignee = ?4) AND (?6 IS NULL OR t.category = ?6)"
+);
+/// The same for what is under way, which has an index of its own.
+pub const LIST_ACTIVE: &str = select!(
+    "WHERE t.queue = ?2 AND t.status = 'active' AND ?1 = t.scope AND (?4 IS NULL OR t.assignee = ?4) \
+       AND (?6 IS NULL OR t.category = ?6) AND (?5 IS NULL OR t.spec_ref IN (SELECT value FROM json_each(?5)))"
+);
+
+/// The most urgent priority that has ready tasks, after ?2.
+pub const NEXT_PRIORITY: &str = "SELECT sort_priority FROM tasks INDEXED BY tasks_ready \
+     WHERE queue = ?1 AND stage = 2 AND sort_priority > ?2 ORDER BY sort_priority LIMIT 1";
+/// The next bucket of a priority after (kind, host, static score).
+pub const NEXT_BUCKET: &str = "SELECT kind, host, static_score FROM tasks INDEXED BY tasks_ready \
+     WHERE queue = ?1 AND stage = 2 AND sort_priority = ?2 AND (kind, host, static_score) > (?3, ?4, ?5) \
+     ORDER BY kind, host, static_score LIMIT 1";
+/// The oldest of a bucket. Everything in the index is due, except for a `now` before the one that let it in.
+pub const BUCKET_HEADS: &str = select!(
+    "WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority = ?2 AND t.kind = ?3 AND t.host = ?4 \
+       AND t.static_score = ?5 AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= ?6) \
+     ORDER BY t.created_at, t.seq LIMIT ?7"
+);
+/// The same with a filter on category and specs.
+pub const BUCKET_HEADS_FILTERED: &str = select!(
+    "WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority = ?2 AND t.kind = ?3 AND t.host = ?4 \
+       AND t.static_score = ?5 AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= ?6) \
+       AND (?8 IS NULL OR t.category = ?8) \
+       AND (?9 IS NULL OR t.spec_ref IN (SELECT value FROM json_each(?9))) \
+     ORDER BY t.created_at, t.seq LIMIT ?7"
+);
+/// The longest waiting of a kind on a host; `?5` is the guard's limit.
+pub const OVERDUE_HEADS: &str = select!(
+    "WHERE t.queue = ?1 AND t.stage = 2 AND t.guarded = 1 AND t.sort_priority = ?2 AND t.kind = ?3 AND t.host = ?4 \
+       AND t.ready_at < ?5 AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= ?6) \
+       AND (?8 IS NULL OR t.category = ?8) \
+       AND (?9 IS NULL OR t.spec_ref IN (SELECT value FROM json_each(?9))) \
+     ORDER BY t.ready_at, t.created_at, t.seq LIMIT ?7"
+);
+/// Lets in what has cooled down.
+pub const ADMIT_DUE: &str = "UPDATE tasks SET stage = 2 WHERE seq IN (SELECT seq FROM tasks INDEXED BY tasks_cooling \
+     WHERE queue = ?1 AND stage = 1 AND next_eligible_at <= ?2 ORDER BY next_eligible_at LIMIT ?3)";
+pub const ACTIVE_BY_KIND: &str = "SELECT kind, count(*) FROM tasks INDEXED BY tasks_active \
+     WHERE queue = ?1 AND status = 'active' GROUP BY kind";
+pub const RANK_READY: &str = "SELECT seq, sort_priority, static_score, created_at, ready_at FROM tasks \
+     WHERE queue = ?1 AND stage = 2 AND (next_eligible_at IS NULL OR next_eligible_at <= ?2)";
+pub const RANK_DUE: &str = "SELECT seq, sort_priority, static_score, created_at, ready_at FROM tasks \
+     INDEXED BY tasks_cooling WHERE queue = ?1 AND stage = 1 AND next_eligible_at <= ?2";
+
+pub const INSERT: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
+     parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
+     created_at, status, artifact_present, iteration, tries, attempts, limited_in_row, fence, assignee, \
+     lease_expires_at, next_eligible_at, open_since, result, fail_reason, parked_reason, updated_at, started_at, \
+     finished_at, events, open_blockers, stage, static_score, ready_at, guarded) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, \
+     ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42)";
+/// The part of a task that a lease moves; `seq` last.
+pub const UPDATE_STATE: &str = "UPDATE tasks SET status = ?1, artifact_present = ?2, iteration = ?3, tries = ?4, \
+     attempts = ?5, limited_in_row = ?6, fence = ?7, assignee = ?8, lease_expires_at = ?9, next_eligible_at = ?10, \
+     open_since = ?11, result = ?12, fail_reason = ?13, parked_reason = ?14, updated_at = ?15, started_at = ?16, \
+     finished_at = ?17, events = ?18, open_blockers = ?19, stage = ?20, static_score = ?21, ready_at = ?22, \
+     guarded = ?23 WHERE seq = ?24";
+/// The part that an edit changes; `seq` last.
+pub const UPDATE_FIELDS: &str = "UPDATE tasks SET kind = ?1, priority = ?2, parent = ?3, depth = ?4, \
+     triggered_by = ?5, parent_iteration = ?6, host = ?7, title = ?8, description = ?9, category = ?10, steps = ?11, \
+     spec_ref = ?12, reference = ?13, payload = ?14, sort_priority = ?15, created_at = ?16 WHERE seq = ?17";
+
+pub const COUNT: &str = "SELECT status, open_blockers > 0, count(*) FROM tasks WHERE queue = ?1 \
+     AND (?2 IS NULL OR category = ?2) AND (?3 IS NULL OR spec_ref IN (SELECT value FROM json_each(?3))) \
+     GROUP BY 1, 2";
+pub const SPECS: &str =
+    "SELECT DISTINCT spec_ref FROM tasks WHERE scope = ?1 AND spec_ref IS NOT NULL ORDER BY spec_ref";
+
+pub const QUEUE: &str = "SELECT key, name, paused FROM queues WHERE scope = ?1 AND name = ?2";
+pub const QUEUES: &str = "SELECT key, name, paused FROM queues WHERE scope = ?1 ORDER BY name";
+pub const ADD_QUEUE: &str = "INSERT INTO queues (scope, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+pub const PAUSE_QUEUE: &str = "UPDATE queues SET paused = ?2 WHERE key = ?1";
+
+pub const BLOCKERS: &str = "SELECT t.id, t.title, t.status, t.result FROM edges e \
+     JOIN tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = ?1 AND e.task = ?2 ORDER BY t.id";
+pub const EDGES: &str = "SELECT task, blocker FROM edges WHERE scope = ?1 AND task = ?2 ORDER BY blocker";
+pub const ADD_EDGE: &str =
+    "INSERT INTO edges (scope, task, blocker) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+pub const REMOVE_EDGE: &str = "DELETE FROM edges WHERE scope = ?1 AND task = ?2 AND blocker = ?3";
+pub const HAS_DEPENDENTS: &str = "SELECT 1 FROM edges WHERE scope = ?1 AND blocker = ?2 LIMIT 1";
+pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blockers + ?3 WHERE scope = ?1 \
+     AND id IN (SELECT task FROM edges WHERE scope = ?1 AND blocker = ?2)";
+
+pub const APPEND: &str = "INSERT INTO journal (scope, task, number, at, kind, from_status, to_status, actor, fence, \
+     policy, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+pub const EVENTS: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
+     data FROM journal WHERE scope = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+pub const EVENTS_NEWEST: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, \
+     policy, data FROM journal WHERE scope = ?1 AND seq > ?2 ORDER BY seq DESC LIMIT ?3";
+pub const TASK_EVENTS: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, \
+     policy, data FROM journal WHERE scope = ?1 AND seq > ?2 AND task = ?4 ORDER BY number LIMIT ?3";
+pub const TASK_EVENTS_NEWEST: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, \
+     fence, policy, data FROM journal WHERE scope = ?1 AND seq > ?2 AND task = ?4 ORDER BY number DESC LIMIT ?3";
+
+pub const POLICY_VERSION: &str = "SELECT version FROM policies WHERE scope = ?1 ORDER BY number DESC LIMIT 1";
+pub const POLICIES: &str = "SELECT number, version, document, published_at, actor FROM policies \
+     WHERE scope = ?1 ORDER BY number";
+pub const ADD_POLICY: &str = "INSERT INTO policies (scope, number, version, document, published_at, actor) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+pub const ADD_AGENT: &str = "INSERT INTO agents (scope, id, pid, host, started_at, stopped_at) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+pub const AGENT: &str =
+    "SELECT id, pid, host, started_at, stopped_at FROM agents WHERE scope = ?1 AND id = ?2";
+pub const AGENTS: &str = "SELECT id, pid, host, started_at, stopped_at FROM agents WHERE scope = ?1 \
+     ORDER BY started_at DESC, id";
+pub const STOP_AGENT: &str = "UPDATE agents SET stopped_at = ?3 WHERE scope = ?1 AND id = ?2";
+
+pub const BLOCK: &str =
+    "SELECT upstream, blocked_until, hits, reason, updated_at FROM blocks WHERE upstream = ?1";
+pub const SET_BLOCK: &str = "INSERT INTO blocks (upstream, blocked_until, hits, reason, updated_at) \
+     VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (upstream) DO UPDATE SET blocked_until = excluded.blocked_until, \
+     hits = excluded.hits, reason = excluded.reason, updated_at = excluded.updated_at";

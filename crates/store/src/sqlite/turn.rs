@@ -1,0 +1,58 @@
+//! The turnstile: writers wait in the kernel's line for an advisory lock instead of polling SQLite's own.
+//!
+//! SQLite's busy handler sleeps and tries again; with four processes one can starve for a whole run. A blocking
+//! `flock` is served in turn. The lock is only about order: SQLite's own locks stay the truth, so a process that does
+//! not know the turnstile can do no harm.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::fault::Fault;
+
+/// One ticket; a session has its own, because a lock belongs to an open file.
+pub(super) struct Turn {
+    file: File,
+}
+
+impl Turn {
+    pub fn open(database: &Path) -> Result<Self, Fault> {
+        let mut path = database.as_os_str().to_owned();
+        path.push("-turn");
+        let path = std::path::PathBuf::from(path);
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = opened.map_err(|source| super::open::io_fault(&path, source))?;
+        Ok(Self { file })
+    }
+
+    /// Waits for the turn; false if it did not come in time.
+    pub fn take(&self, patience: Duration) -> std::io::Result<bool> {
+        match self.file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(std::fs::TryLockError::WouldBlock) => {}
+            Err(std::fs::TryLockError::Error(error)) => return Err(error),
+        }
+        // A blocking lock has no time limit of its own, so another thread waits for it. It hands the lock over at a
+        // rendezvous: if nobody is there any more, it gives it back.
+        let waiting = self.file.try_clone()?;
+        let (handed, hand) = mpsc::sync_channel(0);
+        std::thread::Builder::new().name("rota-turn".into()).stack_size(64 * 1_024).spawn(move || {
+            let locked = waiting.lock();
+            if handed.send(locked).is_err()
+                && let Err(error) = waiting.unlock()
+            {
+                // The descriptor is about to be closed, which unlocks as well.
+                drop(error);
+            }
+        })?;
+        match hand.recv_timeout(patience) {
+            Ok(locked) => locked.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    pub fn give_back(&self) -> std::io::Result<()> {
+        self.file.unlock()
+    }
+}

@@ -1,0 +1,62 @@
+//! The store: transactions, and what they are for.
+
+use std::future::Future;
+
+use crate::fault::{Fault, Outcome};
+use crate::tx::Tx;
+
+/// What a transaction may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// See one snapshot.
+    Read,
+    /// Change things.
+    Write,
+}
+
+/// A place that keeps tasks.
+pub trait Store: Send + Sync {
+    /// Its transactions.
+    type Tx: Tx;
+
+    /// Begins one. Waits its turn for a bounded time.
+    fn begin(&self, access: Access) -> impl Future<Output = Result<Self::Tx, Fault>> + Send;
+
+    /// Carries out one intent in one transaction: all of it, or nothing and the reason.
+    fn perform<I: Intent>(&self, intent: &I) -> impl Future<Output = Outcome<I::Output>> + Send {
+        async move {
+            let mut tx = self.begin(intent.access()).await?;
+            let output = intent.run(&mut tx).await?;
+            if intent.access() == Access::Write {
+                tx.commit().await?;
+            }
+            Ok(output)
+        }
+    }
+}
+
+/// Something a caller wants, carried out in one transaction.
+pub trait Intent: Sync {
+    /// What comes back.
+    type Output: Send;
+
+    /// Whether it writes.
+    fn access(&self) -> Access {
+        Access::Write
+    }
+
+    /// Does it, inside the transaction.
+    fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Outcome<Self::Output>> + Send;
+}
+
+/// Runs a future of a store that never waits for another thread: memory and SQLite block instead of yielding.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::yield_now();
+    }
+}

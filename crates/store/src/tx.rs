@@ -1,0 +1,307 @@
+//! What a store must be able to do inside one transaction. Everything above is made of these steps, once, for every
+//! store; a store that can do several of them in one go may, as long as the conformance suite sees no difference.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use rota_core::event::Event;
+use rota_core::obstacle::Stage;
+use rota_core::rank::Rankable;
+use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
+
+use crate::fault::Fault;
+
+/// A task with the count of its blockers that are not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The task.
+    pub task: Task,
+    /// Changes only in the transaction that settles a blocker or writes an edge.
+    pub open_blockers: u32,
+}
+
+/// What is derived from a task and its surroundings and kept beside it, so that choosing is served from an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Blockers that are not done.
+    pub open_blockers: u32,
+    /// The verdict on its obstacles.
+    pub stage: Stage,
+    /// The part of its score that does not change with time.
+    pub static_score: i64,
+    /// Whether its queue has a guard against starvation.
+    pub guarded: bool,
+}
+
+/// A queue of a scope.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueRow {
+    /// What tasks refer to.
+    pub key: i64,
+    /// Its name.
+    pub name: String,
+    /// Held back by a person.
+    pub paused: bool,
+}
+
+/// A policy in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// Hash of the canonical document.
+    pub version: String,
+    /// The document, read.
+    pub policy: Policy,
+}
+
+/// One published policy, as stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyRow {
+    /// Counts from 1 in its scope.
+    pub number: u64,
+    /// Hash of the canonical document.
+    pub version: String,
+    /// The canonical document.
+    pub document: Json,
+    /// When.
+    pub published_at: UnixMillis,
+    /// By whom.
+    pub actor: Option<String>,
+}
+
+/// A blocker as its dependents see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Blocker {
+    /// The task.
+    pub id: TaskId,
+    /// Its title.
+    pub title: String,
+    /// Where it stands.
+    pub status: Status,
+    /// What came out of it.
+    pub result: Option<Json>,
+}
+
+/// Which tasks a claim or a listing wants.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// Only this category.
+    pub category: Option<String>,
+    /// Only these specs; globs are resolved before.
+    pub specs: Option<Vec<String>>,
+}
+
+impl Filter {
+    /// Whether it lets everything through.
+    pub fn is_empty(&self) -> bool {
+        self.category.is_none() && self.specs.is_none()
+    }
+
+    /// Whether it lets this one through.
+    pub fn admits(&self, task: &Task) -> bool {
+        let category = self.category.as_ref().is_none_or(|wanted| task.category.as_ref() == Some(wanted));
+        let spec = |specs: &Vec<String>| task.spec_ref.as_ref().is_some_and(|spec| specs.contains(spec));
+        category && self.specs.as_ref().is_none_or(spec)
+    }
+}
+
+/// Asks for the heads of one priority's buckets.
+#[derive(Clone, Debug)]
+pub struct HeadQuery<'a> {
+    /// Which queue.
+    pub queue: i64,
+    /// Only priorities after this one.
+    pub after: Option<u32>,
+    /// How many of each bucket.
+    pub per_bucket: usize,
+    /// The decision's now.
+    pub now: UnixMillis,
+    /// Tasks runnable since before this are overdue and come first.
+    pub overdue_before: Option<UnixMillis>,
+    /// The host that asks: tasks bound to another are left out.
+    pub host: Option<&'a str>,
+    /// Kinds that take no more.
+    pub full_kinds: &'a [String],
+    /// Which tasks are wanted.
+    pub filter: &'a Filter,
+}
+
+/// The heads of one priority's buckets: every task that [`rota_core::select`] could choose first is among them.
+#[derive(Clone, Debug)]
+pub struct Level {
+    /// The priority.
+    pub priority: u32,
+    /// The heads, in no order.
+    pub rows: Vec<Row>,
+}
+
+/// Which tasks to rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ranked {
+    /// In the ready index, and due at this time too.
+    Ready(UnixMillis),
+    /// Cooled down by now, but not yet admitted to it.
+    Due(UnixMillis),
+}
+
+/// Which tasks to list.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ListFilter {
+    /// Only this queue.
+    pub queue: Option<i64>,
+    /// Only these states; empty for all.
+    pub statuses: Vec<Status>,
+    /// Only this holder's.
+    pub assignee: Option<String>,
+    /// Category and specs.
+    pub filter: Filter,
+}
+
+/// Which journal rows to read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EventFilter {
+    /// Only this task's.
+    pub task: Option<TaskId>,
+    /// Only rows after this number.
+    pub after: u64,
+    /// At most so many, from the oldest; none for all.
+    pub limit: Option<usize>,
+    /// Of the newest rows instead, still oldest first.
+    pub newest: bool,
+}
+
+/// A running agent, as it registered itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AgentRow {
+    /// Four hex digits.
+    pub id: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its host.
+    pub host: String,
+    /// When it registered.
+    pub started_at: UnixMillis,
+    /// When it deregistered.
+    pub stopped_at: Option<UnixMillis>,
+}
+
+/// The gate's block on one upstream, kept so that a restart or another host knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockRow {
+    /// Which API.
+    pub upstream: String,
+    /// No call before this; none for until somebody unblocks it.
+    pub blocked_until: Option<UnixMillis>,
+    /// Limits in a row.
+    pub hits: u32,
+    /// What the provider said.
+    pub reason: Option<String>,
+    /// When it was written.
+    pub updated_at: UnixMillis,
+}
+
+/// How many tasks are in which state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatusCount {
+    /// The state.
+    pub status: Status,
+    /// Whether a blocker is not done.
+    pub blocked: bool,
+    /// How many.
+    pub count: u64,
+}
+
+macro_rules! tx {
+    ($($(#[$doc:meta])* fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) -> $out:ty;)*) => {
+        /// One transaction on a store. Dropping it without [`Tx::commit`] undoes it.
+        pub trait Tx: Send {
+            $($(#[$doc])*
+            fn $name(&mut self $(, $arg: $type)*) -> impl Future<Output = Result<$out, Fault>> + Send;)*
+
+            /// Makes it durable. A crash before this returns leaves all of it or nothing.
+            fn commit(self) -> impl Future<Output = Result<(), Fault>> + Send;
+        }
+    };
+}
+
+tx! {
+    /// The store's clock.
+    fn clock(&mut self) -> UnixMillis;
+    /// The policy in force; none means the defaults.
+    fn policy(&mut self, scope: &str) -> Option<Arc<Published>>;
+    /// Adds a policy version.
+    fn add_policy(&mut self, scope: &str, row: &PolicyRow) -> ();
+    /// Every version, oldest first.
+    fn policies(&mut self, scope: &str) -> Vec<PolicyRow>;
+    /// Takes the scope's turn to write edges, so that two halves of a circle cannot be written at once.
+    fn lock_edges(&mut self, scope: &str) -> ();
+
+    /// One queue. Where the store works in parallel and the queue is bounded, this takes its turn.
+    fn queue(&mut self, scope: &str, name: &str, bounded: bool) -> Option<QueueRow>;
+    /// All queues that exist, by name.
+    fn queues(&mut self, scope: &str) -> Vec<QueueRow>;
+    /// Makes a queue if it does not exist.
+    fn ensure_queue(&mut self, scope: &str, name: &str) -> QueueRow;
+    /// Pauses or resumes.
+    fn set_queue_paused(&mut self, key: i64, paused: bool) -> ();
+
+    /// One task; in a writing transaction it stays as it is until the end.
+    fn task(&mut self, scope: &str, id: &TaskId) -> Option<Row>;
+    /// Those of the ids that exist, in any order.
+    fn tasks(&mut self, scope: &str, ids: &[TaskId]) -> Vec<Row>;
+    /// Those with these insertion numbers, in any order.
+    fn tasks_by_seq(&mut self, seqs: &[u64]) -> Vec<Row>;
+    /// By filter, in any order.
+    fn list(&mut self, scope: &str, filter: &ListFilter) -> Vec<Row>;
+    /// How many of a queue stand where.
+    fn count(&mut self, queue: i64, filter: &Filter) -> Vec<StatusCount>;
+    /// The distinct specs of a queue.
+    fn specs(&mut self, scope: &str) -> Vec<String>;
+    /// Adds a task and returns its insertion number.
+    fn insert(&mut self, task: &Task, queue: i64, standing: &Standing) -> u64;
+    /// Replaces a task.
+    fn update(&mut self, old: &Task, next: &Task, standing: &Standing) -> ();
+
+    /// The blockers of a task, by id.
+    fn blockers(&mut self, scope: &str, id: &TaskId) -> Vec<Blocker>;
+    /// The edges of these tasks: (task, blocker).
+    fn edges(&mut self, scope: &str, ids: &[TaskId]) -> Vec<(TaskId, TaskId)>;
+    /// Adds an edge; false if it was there.
+    fn add_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> bool;
+    /// Removes an edge; false if there was none.
+    fn remove_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> bool;
+    /// Counts one blocker more or less for every dependent, and returns them, by id.
+    fn shift_dependents(&mut self, scope: &str, blocker: &TaskId, by: i32) -> Vec<Row>;
+    /// The children of a task, by id.
+    fn children(&mut self, scope: &str, parent: &TaskId) -> Vec<Row>;
+
+    /// Leases that ran out, oldest first.
+    fn expired(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Vec<Row>;
+    /// Moves tasks that have cooled down into the ready index; returns how many.
+    fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> usize;
+    /// Unsettled leases by kind, expired ones too.
+    fn active_by_kind(&mut self, queue: i64) -> BTreeMap<String, u32>;
+    /// The heads of the next priority that has any.
+    fn heads(&mut self, query: &HeadQuery<'_>) -> Option<Level>;
+    /// What places depend on, of many tasks at once.
+    fn rankables(&mut self, queue: i64, which: Ranked) -> Vec<Rankable>;
+
+    /// Writes an event and returns its journal-wide number.
+    fn append(&mut self, event: &Event) -> u64;
+    /// Reads the journal, oldest first.
+    fn events(&mut self, scope: &str, filter: &EventFilter) -> Vec<Event>;
+
+    /// Adds an agent; false if the id is taken.
+    fn add_agent(&mut self, scope: &str, agent: &AgentRow) -> bool;
+    /// One agent.
+    fn agent(&mut self, scope: &str, id: &str) -> Option<AgentRow>;
+    /// All agents, newest first.
+    fn agents(&mut self, scope: &str) -> Vec<AgentRow>;
+    /// Says that an agent stopped.
+    fn stop_agent(&mut self, scope: &str, id: &str, at: UnixMillis) -> ();
+
+    /// The gate's block on an upstream.
+    fn block(&mut self, upstream: &str) -> Option<BlockRow>;
+    /// Writes it.
+    fn set_block(&mut self, block: &BlockRow) -> ();
+}

@@ -1,0 +1,4 @@
+//! The store's tests, one binary.
+#![allow(clippy::unwrap_used)]
+
+mod smoke;
