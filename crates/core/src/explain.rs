@@ -256,6 +256,7 @@ fn freed_by(task: &Task, obstacles: &[Obstacle], waits: &[Wait]) -> Option<Strin
         Obstacle::QueuePaused => format!("rota queue resume {}", task.queue),
         Obstacle::ParentNotDone { parent, .. } => format!("'{parent}' being done"),
         Obstacle::ParentMissing { parent } => format!("'{parent}' being created and done"),
+        Obstacle::BlockedBy { ids } if ids.is_empty() => "its blockers being done or deleted".to_owned(),
         Obstacle::BlockedBy { ids } => format!("{} being done or deleted", names(ids)),
         Obstacle::ArtifactMissing { path } => format!("'{}' being written", escaped(path)),
         Obstacle::Stale { .. } => "its parent's new iteration making it anew".to_owned(),

@@ -89,8 +89,8 @@ struct Line {
 impl Line {
     fn read(line: usize, text: &str, unknown: &mut BTreeSet<String>) -> Result<PlanLine, Refusal> {
         let bad = |problem: String| Refusal::BadLine { line, problem };
-        let object: Map<String, Value> =
-            serde_json::from_str(text).map_err(|error| bad(format!("invalid JSON: {error}")))?;
+        let object: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| bad(format!("invalid JSON: {}", in_one_line(&error))))?;
         unknown.extend(object.keys().filter(|key| !KEYS.contains(&key.as_str())).cloned());
         let fields = Self { line, object };
         let id = fields.required("id")?;
@@ -189,6 +189,11 @@ impl Line {
     }
 }
 
+/// The parser counts lines of its own, which would be read as the plan's.
+fn in_one_line(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
+}
+
 /// What the store knows of the tasks a plan touches.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
@@ -280,10 +285,13 @@ pub fn diff(
 fn change_of(task: &Task, edges: &BTreeSet<TaskId>, line: &PlanLine, plan: &PlanScope<'_>) -> PlanChange {
     let (add, remove) = match &line.deps {
         None => (Vec::new(), Vec::new()),
-        Some(deps) => (
-            deps.iter().filter(|dep| !edges.contains(*dep)).cloned().collect(),
-            edges.iter().filter(|edge| !deps.contains(edge)).cloned().collect(),
-        ),
+        Some(deps) => {
+            let wanted: BTreeSet<&TaskId> = deps.iter().collect();
+            (
+                deps.iter().filter(|dep| !edges.contains(*dep)).cloned().collect(),
+                edges.iter().filter(|edge| !wanted.contains(edge)).cloned().collect(),
+            )
+        }
     };
     PlanChange { task: planned(task, line, plan), add, remove }
 }

@@ -324,13 +324,15 @@ fn open(task: &mut Task, now: UnixMillis) {
     task.status = Open;
     task.next_eligible_at = None;
     task.finished_at = None;
-    task.open_since = now;
+    task.parked_reason = None;
+    // A clock that was set back does not make a task runnable before it was there.
+    task.open_since = now.max(task.created_at);
 }
 
 fn start_over(task: &mut Task, now: UnixMillis) {
     open(task, now);
     (task.attempts, task.tries) = (0, 0);
-    (task.fail_reason, task.parked_reason, task.result) = (None, None, None);
+    (task.fail_reason, task.result) = (None, None);
 }
 
 fn finish(task: &mut Task, status: Status, now: UnixMillis) {
@@ -344,7 +346,8 @@ fn finish_well(task: &mut Task, result: &Option<Json>, now: UnixMillis) {
     let assignee = task.assignee.take();
     finish(task, Done, now);
     task.assignee = assignee;
-    task.result = result.clone();
+    // In the journal `null` means gone, so a result of `null` is none.
+    task.result = result.clone().filter(|result| result.as_str() != "null");
 }
 
 fn park(task: &mut Task, reason: String) {
@@ -352,6 +355,7 @@ fn park(task: &mut Task, reason: String) {
     task.status = Parked;
     task.parked_reason = Some(reason);
     task.next_eligible_at = None;
+    task.finished_at = None;
 }
 
 fn end_badly(task: &mut Task, policy: &QueuePolicy, counted: bool, reason: &str, now: UnixMillis) {
@@ -380,6 +384,21 @@ fn end_rate_limited(task: &mut Task, blocked_until: Option<UnixMillis>, now: Uni
     open(task, now);
     let earliest = now.plus_ms(backoff::after_rate_limit(in_row));
     task.next_eligible_at = Some(blocked_until.map_or(earliest, |until| until.max(earliest)));
+}
+
+/// The documentation's diagram, made from [`TABLE`]: one arrow per pair of states, with its verbs.
+pub fn diagram_as_mermaid() -> String {
+    let mut diagram = String::from("stateDiagram-v2\n    [*] --> open: created\n");
+    for from in Status::ALL {
+        for to in Status::ALL {
+            let leads = |rule: &&Rule| rule.from.contains(&from) && rule.to.contains(&to);
+            let verbs: Vec<&str> = TABLE.iter().filter(leads).map(|rule| rule.past).collect();
+            if !verbs.is_empty() {
+                diagram.push_str(&format!("    {from} --> {to}: {}\n", verbs.join(", ")));
+            }
+        }
+    }
+    diagram
 }
 
 /// The documentation's table, made from [`TABLE`].

@@ -85,7 +85,8 @@ fn read_queue(field: &Field<'_>, start: QueuePolicy) -> Result<QueuePolicy, Poli
     if let Some(field) = object.take("requireLease") {
         queue.require_lease = field.boolean()?;
     }
-    if let Some(field) = object.take("backoff") {
+    let backoff = object.take("backoff");
+    if let Some(field) = &backoff {
         queue.backoff = field.optional(|field| read_backoff(field, queue.backoff))?;
     }
     if let Some(field) = object.take("counts") {
@@ -98,12 +99,17 @@ fn read_queue(field: &Field<'_>, start: QueuePolicy) -> Result<QueuePolicy, Poli
         queue.score = field.optional(|field| read_score(field, queue.score.clone().unwrap_or_default()))?;
     }
     object.finish()?;
-    match max_attempts {
-        Some(field) if queue.max_attempts.is_some() && !queue.counts.failed && !queue.counts.lost => {
-            Err(field.error("has no effect, because counts.failed and counts.lost are both false".into()))
-        }
-        _ => Ok(queue),
+    if queue.counts.failed || queue.counts.lost {
+        return Ok(queue);
     }
+    let limit = max_attempts.filter(|_| queue.max_attempts.is_some());
+    if let Some(field) = limit.or(backoff.filter(|_| queue.backoff.is_some())) {
+        let problem = "has no effect, because counts.failed and counts.lost are both false";
+        return Err(field.error(problem.into()));
+    }
+    // A default that has no effect is dropped: stated in what is written, it would be refused.
+    (queue.max_attempts, queue.backoff) = (None, None);
+    Ok(queue)
 }
 
 fn read_backoff(field: &Field<'_>, start: Option<Backoff>) -> Result<Backoff, PolicyError> {
@@ -295,11 +301,15 @@ impl<'a> Object<'a> {
     }
 }
 
+/// A key with a separator too many is nobody's, and stays as it is.
 fn camel_case(key: &str) -> String {
+    if key.split(['_', '-']).any(str::is_empty) {
+        return key.to_owned();
+    }
     let mut camel = String::with_capacity(key.len());
     let mut upper = false;
     for character in key.chars() {
-        if matches!(character, '_' | '-') && !camel.is_empty() {
+        if matches!(character, '_' | '-') {
             upper = true;
         } else {
             camel.push(if upper { character.to_ascii_uppercase() } else { character });
