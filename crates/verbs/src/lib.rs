@@ -1,1 +1,33 @@
+//! What Rota does: one function per verb, one file per function. CLI, HTTP and MCP call these and return what they
+//! return; none of them decides anything by itself.
+//!
+//! A verb takes a [`Context`] (store, scope, who asks, which `now`) and its own input, carries out one intent on the
+//! store, and gives back a payload that serialises to the one JSON of `CONTRACTS`.
 
+pub mod agent;
+pub mod attempts;
+pub mod block;
+pub mod claim;
+mod context;
+pub mod create;
+pub mod delete;
+pub mod deps;
+pub mod list;
+pub mod log;
+pub mod payload;
+pub mod peek;
+pub mod plan_status;
+pub mod plan_sync;
+pub mod renew;
+pub mod settle;
+pub mod show;
+pub mod step;
+pub mod update;
+pub mod why;
+
+pub use context::{Context, checked_name, task_id};
+pub use payload::{Payload, TaskPayload};
+pub use rota_store::Error;
+
+/// The result of a verb.
+pub type Result<T> = std::result::Result<T, Error>;

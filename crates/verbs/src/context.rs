@@ -1,0 +1,75 @@
+//! What every verb is told: which store and scope, who asks, which `now`.
+
+use rota_core::{Caller, LeaseId, Refusal, TaskId, UnixMillis};
+use rota_store::Store;
+use rota_store::intents::Call;
+
+use crate::Result;
+
+/// The surroundings of a call.
+#[derive(Clone, Debug)]
+pub struct Context<S> {
+    /// Where tasks are kept.
+    pub store: S,
+    /// Namespace.
+    pub scope: String,
+    /// Who asks, if it says so.
+    pub agent: Option<String>,
+    /// The lease it names for this call, as given. A wrong one is always refused.
+    pub lease: Option<String>,
+    /// The lease of its surroundings (`ROTA_LEASE`): counts only for the task it names.
+    pub ambient_lease: Option<String>,
+    /// Replaces the store's clock.
+    pub now: Option<UnixMillis>,
+    /// The host that would run tasks; none where hosts do not matter.
+    pub host: Option<String>,
+}
+
+impl<S: Store> Context<S> {
+    /// On a store, in the default scope, by nobody in particular.
+    pub fn new(store: S) -> Self {
+        let scope = "default".to_owned();
+        Self { store, scope, agent: None, lease: None, ambient_lease: None, now: None, host: None }
+    }
+
+    pub(crate) fn call(&self) -> Call {
+        Call { scope: self.scope.clone(), now: self.now, actor: self.agent.clone() }
+    }
+
+    /// Who speaks for the lease of a task.
+    pub(crate) fn caller(&self, task: &TaskId) -> Result<Caller> {
+        let named = match &self.lease {
+            Some(text) => Some(LeaseId::parse(text).map_err(|error| bad_value(error.to_string()))?),
+            None => None,
+        };
+        let ambient = self.ambient_lease.as_deref().and_then(|text| LeaseId::parse(text).ok());
+        let lease = named.or_else(|| ambient.filter(|lease| lease.task == *task));
+        Ok(Caller { agent: self.agent.clone(), lease })
+    }
+}
+
+pub(crate) fn bad_value(problem: String) -> Refusal {
+    Refusal::BadValue { problem }
+}
+
+/// Checks an id that came from outside.
+pub fn task_id(text: &str) -> Result<TaskId> {
+    Ok(TaskId::new(text).map_err(Refusal::from)?)
+}
+
+/// Checks a free word that came from outside; the empty one is none.
+pub fn checked_name(field: &'static str, text: Option<String>) -> Result<Option<String>> {
+    let name = text.filter(|text| !text.is_empty());
+    if let Some(name) = &name {
+        rota_core::id::check_name(field, name).map_err(Refusal::from)?;
+    }
+    Ok(name)
+}
+
+pub(crate) fn checked_text(field: &'static str, text: &str, limit: usize) -> Result<()> {
+    if text.len() > limit {
+        let problem = format!("{field} is {} bytes long, at most {limit} are allowed", text.len());
+        return Err(bad_value(problem).into());
+    }
+    Ok(())
+}

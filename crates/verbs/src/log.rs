@@ -1,0 +1,86 @@
+//! `log`: the journal, readable.
+
+use rota_core::event::{Event, EventData};
+use rota_core::{TaskId, UnixMillis};
+use rota_store::intents::read::Journal;
+use rota_store::{EventFilter, Store};
+use serde::Serialize;
+
+use crate::Result;
+use crate::context::{Context, task_id};
+
+/// Which events.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    /// Only this task's.
+    pub task: Option<String>,
+    /// Only those after this number.
+    pub after: u64,
+    /// At most so many.
+    pub limit: Option<usize>,
+    /// Of the newest ones.
+    pub newest: bool,
+}
+
+/// Events, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Events {
+    /// How many.
+    pub total: usize,
+    /// Oldest first.
+    pub events: Vec<EventPayload>,
+}
+
+/// An event as every interface shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields are those of the event")]
+pub struct EventPayload {
+    pub seq: u64,
+    pub at: UnixMillis,
+    pub event: &'static str,
+    pub scope: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    pub data: EventData,
+}
+
+impl EventPayload {
+    fn of(event: Event) -> Self {
+        Self {
+            seq: event.seq,
+            at: event.at,
+            event: event.kind.word(),
+            lease_id: event.lease().map(|lease| lease.to_string()),
+            number: event.task.is_some().then_some(event.number),
+            scope: event.scope,
+            task: event.task,
+            from: event.from.map(rota_core::Status::word),
+            to: event.to.map(rota_core::Status::word),
+            actor: event.actor,
+            policy: event.policy,
+            data: event.data,
+        }
+    }
+}
+
+/// Reads the journal.
+pub async fn log<S: Store>(cx: &Context<S>, input: Log) -> Result<Events> {
+    let task = input.task.as_deref().map(task_id).transpose()?;
+    let filter = EventFilter { task, after: input.after, limit: input.limit, newest: input.newest };
+    let events = cx.store.perform(&Journal { call: cx.call(), filter }).await?;
+    let events: Vec<EventPayload> = events.into_iter().map(EventPayload::of).collect();
+    Ok(Events { total: events.len(), events })
+}

@@ -1,0 +1,55 @@
+//! How an attempt ends: `done`, `fail`, `release`, `park`. Each names its lease or agent, and a late one is refused.
+
+use rota_core::transition::{Command, FAILED_REASON};
+use rota_core::{Json, limits};
+use rota_store::Store;
+
+use crate::context::{Context, bad_value, checked_text, task_id};
+use crate::step::step;
+use crate::{Result, TaskPayload};
+
+/// Settles as done, with a result that must be a JSON object with a `commit` key.
+pub async fn done<S: Store>(cx: &Context<S>, id: &str, result: Option<&str>) -> Result<TaskPayload> {
+    let id = task_id(id)?;
+    let result = result.map(commit_result).transpose()?;
+    let command = Command::Done { caller: cx.caller(&id)?, result };
+    step(cx, id, command).await
+}
+
+fn commit_result(text: &str) -> Result<Json> {
+    checked_text("result", text, limits::TEXT_BYTES)?;
+    let json = Json::parse(text).map_err(|error| bad_value(format!("--result is not JSON: {error}")))?;
+    if !json.is_object() {
+        return Err(bad_value("result JSON must be an object".into()).into());
+    }
+    if !json.has_key("commit") {
+        return Err(bad_value("result JSON must include a 'commit' key".into()).into());
+    }
+    Ok(json)
+}
+
+/// Settles as failed: an attempt is counted, the policy says what follows.
+pub async fn fail<S: Store>(cx: &Context<S>, id: &str, reason: Option<String>) -> Result<TaskPayload> {
+    let id = task_id(id)?;
+    let reason = reason.filter(|reason| !reason.is_empty());
+    if let Some(reason) = &reason {
+        checked_text("reason", reason, limits::TEXT_BYTES)?;
+    }
+    let command = Command::Fail { caller: cx.caller(&id)?, reason, default_reason: FAILED_REASON };
+    step(cx, id, command).await
+}
+
+/// Gives a task back; nothing is counted.
+pub async fn release<S: Store>(cx: &Context<S>, id: &str) -> Result<TaskPayload> {
+    let id = task_id(id)?;
+    let command = Command::Release { caller: cx.caller(&id)? };
+    step(cx, id, command).await
+}
+
+/// Says that a person must look at it.
+pub async fn park<S: Store>(cx: &Context<S>, id: &str, reason: String) -> Result<TaskPayload> {
+    let id = task_id(id)?;
+    checked_text("reason", &reason, limits::TEXT_BYTES)?;
+    let command = Command::Park { caller: cx.caller(&id)?, reason };
+    step(cx, id, command).await
+}

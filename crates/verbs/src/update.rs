@@ -1,0 +1,40 @@
+//! `update`: changes fields, and the state by a person's hand.
+
+use rota_core::{Front, Status};
+use rota_store::Store;
+use rota_store::intents::edit::Edit;
+
+use crate::context::{Context, task_id};
+use crate::create::{checked_description, checked_steps, checked_title};
+use crate::{Result, TaskPayload};
+
+/// What to change; what is none stays.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "the fields are those of the task")]
+pub struct Update {
+    pub id: String,
+    pub title: Option<String>,
+    pub priority: Option<u32>,
+    pub description: Option<String>,
+    pub steps: Option<Vec<String>>,
+    pub status: Option<Status>,
+}
+
+/// Changes a task that is not done.
+pub async fn update<S: Store>(cx: &Context<S>, input: Update) -> Result<TaskPayload> {
+    let description = match input.description {
+        Some(text) => Some(checked_description(Some(text))?.unwrap_or_default()),
+        None => None,
+    };
+    let intent = Edit {
+        call: cx.call(),
+        id: task_id(&input.id)?,
+        title: input.title.as_deref().map(checked_title).transpose()?,
+        priority: input.priority,
+        description,
+        steps: input.steps.map(checked_steps).transpose()?,
+        status: input.status,
+    };
+    let task = cx.store.perform(&intent).await?;
+    Ok(TaskPayload::new(task, Vec::new(), None, Front::Task))
+}

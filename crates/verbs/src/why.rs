@@ -1,0 +1,13 @@
+//! `why`: every check with its verdict, every score term, the position, what would free it.
+
+use rota_core::explain::Explanation;
+use rota_store::Store;
+use rota_store::intents::read::Why;
+
+use crate::Result;
+use crate::context::{Context, task_id};
+
+/// Explains why a task runs, or not.
+pub async fn why<S: Store>(cx: &Context<S>, id: &str) -> Result<Explanation> {
+    cx.store.perform(&Why { call: cx.call(), id: task_id(id)?, host: cx.host.clone() }).await
+}
