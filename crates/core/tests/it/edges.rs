@@ -190,6 +190,8 @@ fn waits_at_the_edges() {
         (backoff(5, 2_000, 0), 3, 0),
         (backoff(u64::MAX, u64::MAX, u64::MAX), u32::MAX, i64::MAX),
         (backoff(1, 0, 10), 7, 1),
+        // Would wrap to exactly nothing.
+        (backoff(1 << 62, 1 << 63, u64::MAX), 2, i64::MAX),
     ] {
         assert_eq!(backoff.after(attempts), wait, "{backoff:?} after {attempts}");
     }

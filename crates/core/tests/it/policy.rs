@@ -315,3 +315,13 @@ fn limits_on_what_is_not_counted() {
     assert_eq!((policy.queue("runs").max_attempts, policy.queue("runs").backoff), (None, None));
     assert_eq!(Policy::parse(policy.to_json().as_str()), Ok(policy));
 }
+
+/// Naming one kind's base leaves the others as they were.
+#[test]
+fn a_score_changes_only_the_kinds_it_names() {
+    let document = r#"{"queues":{"loops":{"score":{"base":{"mine":3,"plan":41}}}}}"#;
+    let policy = Policy::parse(document).unwrap();
+    let base = &policy.queue("loops").score.as_ref().unwrap().base;
+    let shown: Vec<String> = base.iter().map(|(kind, points)| format!("{kind} {points}")).collect();
+    assert_eq!(shown, ["mine 3", "phase 80", "plan 41", "ralph 100", "spec 60"]);
+}
