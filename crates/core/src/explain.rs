@@ -129,7 +129,10 @@ fn checks(task: &Task, obstacles: &[Obstacle], waits: &[Wait], policy: &QueuePol
     for check in ORDER {
         let mut found = failed.iter().filter(|(name, _)| *name == check).peekable();
         if found.peek().is_none() {
-            list.extend(passed(check, task, policy));
+            list.extend(
+                passed(check, task, policy)
+                    .filter(|_| obstacles.is_empty() || !ONCE_RUNNABLE.contains(&check)),
+            );
         }
         list.extend(found.map(|(_, reason)| Check {
             check,
@@ -140,6 +143,9 @@ fn checks(task: &Task, obstacles: &[Obstacle], waits: &[Wait], policy: &QueuePol
     }
     list
 }
+
+/// Looked at only when nothing stands in the way.
+const ONCE_RUNNABLE: [&str; 2] = ["ceiling", "order"];
 
 /// A check that did not fail, if it says anything about this task.
 fn passed(check: &'static str, task: &Task, policy: &QueuePolicy) -> Option<Check> {

@@ -60,7 +60,8 @@ pub async fn attempts<S: Store>(cx: &Context<S>, id: &str) -> Result<Attempts> {
 
 fn begun(event: &Event) -> Option<Attempt> {
     let assignee = event.data.changes.get("assignee");
-    let agent = assignee.and_then(|name| serde_json::from_str::<Option<String>>(name.as_str()).ok()).flatten();
+    let agent =
+        assignee.and_then(|name| serde_json::from_str::<Option<String>>(name.as_str()).ok()).flatten();
     let lease_id = event.lease()?.to_string();
     Some(Attempt { lease_id, agent, started_at: event.at, ended_at: None, outcome: None, reason: None })
 }

@@ -49,8 +49,12 @@ impl Claimed {
     fn of(grant: Grant) -> Self {
         let deps = grant.blockers.iter().map(|blocker| blocker.id.clone()).collect();
         let results = grant.blockers.into_iter();
-        let results = results.filter_map(|blocker| Some(BlockerResult { id: blocker.id, result: blocker.result? }));
-        Self { task: TaskPayload::new(grant.task, deps, None, Front::Task), blocker_results: results.collect() }
+        let results =
+            results.filter_map(|blocker| Some(BlockerResult { id: blocker.id, result: blocker.result? }));
+        Self {
+            task: TaskPayload::new(grant.task, deps, None, Front::Task),
+            blocker_results: results.collect(),
+        }
     }
 }
 

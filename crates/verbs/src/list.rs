@@ -47,5 +47,6 @@ pub fn statuses(list: &str) -> Result<Vec<Status>> {
 pub fn status(word: &str) -> Result<Status> {
     let known = || Status::ALL.map(Status::word).join(", ");
     let shown = rota_core::text::escaped(word);
-    Ok(Status::from_word(word).ok_or_else(|| bad_value(format!("unknown status '{shown}' (known: {})", known())))?)
+    Ok(Status::from_word(word)
+        .ok_or_else(|| bad_value(format!("unknown status '{shown}' (known: {})", known())))?)
 }

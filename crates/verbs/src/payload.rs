@@ -21,10 +21,58 @@ impl<T: Serialize> Payload<T> {
 
     /// Two spaces of indentation and a newline at the end, the same bytes on every interface.
     pub fn to_text(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_else(|error| panic!("a payload is not JSON: {error}"));
+        let compact =
+            serde_json::to_string(self).unwrap_or_else(|error| panic!("a payload is not JSON: {error}"));
+        let mut text = indented(&compact);
         text.push('\n');
         text
     }
+}
+
+/// Compact JSON with line breaks and two spaces per level. Works on the text, so that results which users gave keep
+/// their numbers and their order, and are indented like the rest.
+fn indented(compact: &str) -> String {
+    let mut text = String::with_capacity(compact.len() * 2);
+    let (mut level, mut in_string, mut escaped) = (0_usize, false, false);
+    let mut characters = compact.chars().peekable();
+    let line_break = |text: &mut String, level: usize| {
+        text.push('\n');
+        text.extend(std::iter::repeat_n("  ", level));
+    };
+    while let Some(character) = characters.next() {
+        if in_string {
+            in_string = escaped || character != '"';
+            escaped = !escaped && character == '\\';
+            text.push(character);
+            continue;
+        }
+        match character {
+            '{' | '[' if matches!(characters.peek(), Some('}' | ']')) => {
+                text.push(character);
+                text.extend(characters.next());
+            }
+            '{' | '[' => {
+                level += 1;
+                text.push(character);
+                line_break(&mut text, level);
+            }
+            '}' | ']' => {
+                level = level.saturating_sub(1);
+                line_break(&mut text, level);
+                text.push(character);
+            }
+            ',' => {
+                text.push(character);
+                line_break(&mut text, level);
+            }
+            ':' => text.push_str(": "),
+            other => {
+                in_string = other == '"';
+                text.push(other);
+            }
+        }
+    }
+    text
 }
 
 /// A task as every interface shows it.
@@ -149,5 +197,18 @@ impl TaskList {
     /// Counts them.
     pub fn new(tasks: Vec<TaskPayload>) -> Self {
         Self { total: tasks.len(), tasks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indents_like_everybody_but_keeps_numbers() {
+        let value = serde_json::json!({"a": [1, {"b": "x, {\\\"[", "c": []}], "d": {}, "e": "\\"});
+        let wanted = serde_json::to_string_pretty(&value).ok();
+        assert_eq!(Some(indented(&value.to_string())), wanted);
+        assert_eq!(indented(r#"{"n":1.0e400}"#), "{\n  \"n\": 1.0e400\n}");
     }
 }

@@ -26,6 +26,7 @@ pub async fn peek<S: Store>(cx: &Context<S>, input: Peek) -> Result<TaskList> {
     let intent =
         PeekIntent { call: cx.call(), queue: input.queue, limit: input.limit, wanted, host: cx.host.clone() };
     let seen = cx.store.perform(&intent).await?;
-    let tasks = seen.claimable.into_iter().chain(seen.active).map(|view: TaskView| TaskPayload::of_view(view));
+    let tasks =
+        seen.claimable.into_iter().chain(seen.active).map(|view: TaskView| TaskPayload::of_view(view));
     Ok(TaskList::new(tasks.collect()))
 }

@@ -41,10 +41,10 @@ impl Intent for Edit {
         if next != row.task {
             row = write::save(tx, &cx, &row, write::Change::new(EventKind::Edited, next)).await?;
         }
-        if let Some(wanted) = self.status {
-            if let Some(command) = way_to(wanted, &row.task)? {
-                row = write::step_or_refuse(tx, &cx, &row, &command).await?;
-            }
+        if let Some(wanted) = self.status
+            && let Some(command) = way_to(wanted, &row.task)?
+        {
+            row = write::step_or_refuse(tx, &cx, &row, &command).await?;
         }
         Ok(row.task)
     }

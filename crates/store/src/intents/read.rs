@@ -367,12 +367,29 @@ impl Intent for Why {
         let mut facts = write::facts(tx, &cx, &row).await?;
         facts.blocked_by = open_blockers(tx, &cx, &self.id).await?;
         let viewer = Viewer { queue_paused: queue.paused, host: self.host.clone(), runners: None };
-        let active = tx.active_by_kind(queue.key).await?;
+        let active = active_after_reclaim(tx, &cx, &queue, policy).await?;
         let ahead = ahead(tx, &cx, &queue, &row, policy).await?;
         let around =
             Surroundings { facts, viewer, room: Room::new(policy, active), ahead, outside: Vec::new() };
         Ok(explain::explain(&row.task, policy, &around, cx.now))
     }
+}
+
+/// Leases that would still count when the next claim chooses: where it takes expired ones back first, those do not.
+async fn active_after_reclaim<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    queue: &QueueRow,
+    policy: &QueuePolicy,
+) -> Result<BTreeMap<String, u32>, Fault> {
+    let mut active = tx.active_by_kind(queue.key).await?;
+    if policy.reclaim == Reclaim::Auto {
+        for row in tx.expired(queue.key, cx.now, usize::MAX).await? {
+            let kind = row.task.kind.unwrap_or_default();
+            active.entry(kind).and_modify(|count| *count = count.saturating_sub(1));
+        }
+    }
+    Ok(active)
 }
 
 /// How many runnable tasks go before this one, and the first five of them.

@@ -1,0 +1,454 @@
+//! The command line, as one definition: parsing, help and completions come from it.
+//!
+//! Values are taken as text and checked by the commands, so that the messages are those of the contract.
+
+use clap::{Args, Parser, Subcommand};
+
+/// Whose turn is it, why (not) this one, may it call the model now.
+#[derive(Parser, Debug)]
+#[command(name = "rota", version, about, disable_help_subcommand = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 error, 2 nothing eligible or not found, 75 may pass by itself."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What every command takes.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Common {
+    /// Where tasks are kept: sqlite:PATH [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
+    #[arg(long, global = true, value_name = "STORE", help_heading = "Common options")]
+    pub store: Option<String>,
+    /// Namespace of tasks, queues and policy [env: ROTA_SCOPE] [default: default]
+    #[arg(long, global = true, value_name = "SCOPE", help_heading = "Common options")]
+    pub scope: Option<String>,
+    /// Who asks [env: ROTA_AGENT]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        help_heading = "Common options",
+        allow_hyphen_values = true
+    )]
+    pub agent: Option<String>,
+    /// The lease this call speaks for [env: ROTA_LEASE]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEASE",
+        help_heading = "Common options",
+        allow_hyphen_values = true
+    )]
+    pub lease_id: Option<String>,
+    /// Decide as if it were this time (RFC 3339)
+    #[arg(
+        long,
+        global = true,
+        value_name = "TIME",
+        help_heading = "Common options",
+        allow_hyphen_values = true
+    )]
+    pub now: Option<String>,
+    /// The configuration file [env: ROTA_CONFIG] [default: <git root>/rota.yml]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
+    pub config: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once per process")]
+pub enum Command {
+    /// Plan, claim and settle tasks
+    Task(TaskArgs),
+    /// Explain why a task runs, or not
+    ///
+    /// Prints every check with its verdict, the score, the position and what would free it.
+    ///
+    /// Example: rota why fix-login
+    Why {
+        /// The task
+        id: Option<String>,
+    },
+    /// Read the journal: every change, in order
+    ///
+    /// Example: rota log --task fix-login -n 20
+    Log(LogArgs),
+    /// Print a completion script for a shell
+    ///
+    /// Example: rota completions bash > /etc/bash_completion.d/rota
+    Completions {
+        /// bash, elvish, fish, powershell or zsh
+        shell: Option<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct LogArgs {
+    /// Only this task's events
+    #[arg(long, value_name = "ID")]
+    pub task: Option<String>,
+    /// Only the newest N events
+    #[arg(short = 'n', long = "limit", value_name = "N", allow_hyphen_values = true)]
+    pub limit: Option<String>,
+    /// Go on with what happens from now on
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(override_usage = "rota task <command> [options]", disable_help_subcommand = true)]
+#[command(
+    help_template = "Usage: {usage}\n\n{about-with-newline}\nCommands:\n{subcommands}{after-help}\n\nOptions:\n{options}\n"
+)]
+#[command(after_help = "  agent register    Register this process as an agent and print its id\n  \
+    agent list        List running agents\n  \
+    agent deregister  Say that an agent stopped\n\n\
+    Database: <git root>/.rota/rota.db (no repository: ./.rota/rota.db), or --store / ROTA_STORE")]
+pub struct TaskArgs {
+    #[command(subcommand)]
+    pub command: Option<TaskCommand>,
+}
+
+/// A queue other than `tasks`.
+#[derive(Args, Debug, Clone, Default)]
+pub struct QueueArg {
+    /// Which queue
+    #[arg(long, value_name = "QUEUE", default_value = "tasks")]
+    pub queue: String,
+}
+
+#[derive(Args, Debug, Clone, Default)]
+pub struct IdArg {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Option<String>,
+}
+
+#[derive(Args, Debug, Clone, Default)]
+pub struct SpecsArg {
+    /// Only specs that match one of these comma-separated globs
+    #[arg(long, value_name = "GLOBS")]
+    pub specs: Option<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum TaskCommand {
+    /// Add an open task
+    ///
+    /// Example: rota task create fix-login "Fix the login" -p 1 --deps setup-db
+    Create(CreateArgs),
+    /// Show the top claimable tasks, then all active ones; reads only
+    ///
+    /// Example: rota task peek -n 3
+    Peek(PeekArgs),
+    /// Claim the next task, or one by id
+    ///
+    /// Exit 2 when nothing is eligible. Example: rota task claim --agent a1 --lease 900
+    Claim(ClaimArgs),
+    /// Extend the lease of a task
+    ///
+    /// Example: rota task renew fix-login --agent a1
+    Renew(RenewArgs),
+    /// Settle a task as done
+    ///
+    /// Example: rota task done fix-login --agent a1 --result '{"commit":"3f2c1a"}'
+    Done(DoneArgs),
+    /// Settle a task as failed: an attempt is counted
+    ///
+    /// Example: rota task fail fix-login --agent a1 --reason "tests do not pass"
+    Fail(FailArgs),
+    /// Give a task back; nothing is counted
+    ///
+    /// Example: rota task release fix-login --agent a1
+    Release(IdArg),
+    /// Park a task for a person
+    ///
+    /// Example: rota task park fix-login --reason "needs a key"
+    Park(ParkArgs),
+    /// Open a parked, failed or invalidated task with its attempts forgotten
+    ///
+    /// Example: rota task reset fix-login
+    Reset(IdArg),
+    /// Hold a task back; a lease on it ends
+    ///
+    /// Example: rota task pause fix-login
+    Pause(IdArg),
+    /// Let a paused task go on
+    ///
+    /// Example: rota task resume fix-login
+    Resume(IdArg),
+    /// Open a deleted task again
+    ///
+    /// Example: rota task undelete fix-login
+    Undelete(IdArg),
+    /// Make a task wait for another
+    ///
+    /// Example: rota task block fix-login --by setup-db
+    Block(EdgeArgs),
+    /// Remove such an edge
+    ///
+    /// Example: rota task unblock fix-login --by setup-db
+    Unblock(EdgeArgs),
+    /// Make the backlog agree with a plan: JSONL on standard input, one transaction
+    ///
+    /// Example: rota task plan-sync < plan.jsonl
+    PlanSync(PlanSyncArgs),
+    /// Count tasks by state
+    ///
+    /// Example: rota task plan-status --specs 'specs/*.md'
+    PlanStatus(PlanStatusArgs),
+    /// List tasks in the order they would run
+    ///
+    /// Example: rota task list --status open,active
+    List(ListArgs),
+    /// Show one task in full
+    ///
+    /// Example: rota task show fix-login --with-deps
+    Show(ShowArgs),
+    /// Show a task's blockers as a tree
+    ///
+    /// Example: rota task deps fix-login
+    Deps(IdArg),
+    /// Show every attempt at a task
+    ///
+    /// Example: rota task attempts fix-login
+    Attempts(IdArg),
+    /// Change fields of a task that is not done
+    ///
+    /// Example: rota task update fix-login --priority 0
+    Update(UpdateArgs),
+    /// Delete one task, or many
+    ///
+    /// Example: rota task delete --status parked --category docs
+    Delete(DeleteArgs),
+    /// Register, list and deregister agents
+    ///
+    /// Example: export ROTA_AGENT=$(rota task agent register)
+    #[command(hide = true)]
+    Agent(AgentArgs),
+}
+
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// Its id
+    #[arg(value_name = "id", allow_hyphen_values = false)]
+    pub id: Option<String>,
+    /// One line
+    #[arg(value_name = "title")]
+    pub title: Option<String>,
+    /// Priority, lower first [default: the queue's, 2 in tasks]
+    #[arg(short = 'p', long, value_name = "N", allow_hyphen_values = true)]
+    pub priority: Option<String>,
+    /// Category
+    #[arg(short = 'c', long, value_name = "CAT")]
+    pub category: Option<String>,
+    /// Description
+    #[arg(short = 'd', long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub description: Option<String>,
+    /// Steps, a JSON array of texts
+    #[arg(short = 's', long, value_name = "JSON_ARRAY", allow_hyphen_values = true)]
+    pub steps: Option<String>,
+    /// The spec it belongs to
+    #[arg(short = 'r', long = "spec", value_name = "SPEC_REF")]
+    pub spec: Option<String>,
+    /// Free reference
+    #[arg(long = "ref", value_name = "REF")]
+    pub reference: Option<String>,
+    /// Comma-separated ids of tasks that come first
+    #[arg(long, value_name = "a,b")]
+    pub deps: Option<String>,
+    /// Not before this time (RFC 3339)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub after: Option<String>,
+    #[command(flatten)]
+    pub queue: QueueArg,
+}
+
+#[derive(Args, Debug)]
+pub struct PeekArgs {
+    /// How many claimable tasks
+    #[arg(short = 'n', long = "limit", value_name = "N", default_value = "5", allow_hyphen_values = true)]
+    pub limit: String,
+    #[command(flatten)]
+    pub specs: SpecsArg,
+    #[command(flatten)]
+    pub queue: QueueArg,
+}
+
+#[derive(Args, Debug)]
+pub struct ClaimArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// How long the lease lasts [default: the policy's, 600 in tasks]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub lease: Option<String>,
+    /// Only this category
+    #[arg(long, value_name = "CAT")]
+    pub category: Option<String>,
+    #[command(flatten)]
+    pub specs: SpecsArg,
+    #[command(flatten)]
+    pub queue: QueueArg,
+}
+
+#[derive(Args, Debug)]
+pub struct RenewArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// How long from now [default: the policy's, 600 in tasks]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub lease: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct DoneArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// A JSON object with a `commit` key
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    pub result: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct FailArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// Why
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub reason: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct ParkArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// Why
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub reason: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct EdgeArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// The task that comes first
+    #[arg(long, value_name = "id")]
+    pub by: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct PlanSyncArgs {
+    #[command(flatten)]
+    pub specs: SpecsArg,
+    /// Say what would happen, change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub queue: QueueArg,
+}
+
+#[derive(Args, Debug)]
+pub struct PlanStatusArgs {
+    #[command(flatten)]
+    pub specs: SpecsArg,
+    #[command(flatten)]
+    pub queue: QueueArg,
+}
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Only these states, comma-separated
+    #[arg(long, value_name = "csv")]
+    pub status: Option<String>,
+    /// Deleted ones too
+    #[arg(long)]
+    pub all: bool,
+    /// Only this holder's
+    #[arg(long, value_name = "AGENT")]
+    pub assignee: Option<String>,
+    /// As markdown instead of a table
+    #[arg(long)]
+    pub markdown: bool,
+    #[command(flatten)]
+    pub queue: QueueArg,
+}
+
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// With the results of its blockers
+    #[arg(long)]
+    pub with_deps: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct UpdateArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// New title
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub title: Option<String>,
+    /// New priority
+    #[arg(short = 'p', long, value_name = "N", allow_hyphen_values = true)]
+    pub priority: Option<String>,
+    /// New description
+    #[arg(short = 'd', long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub description: Option<String>,
+    /// New steps, a JSON array of texts
+    #[arg(short = 's', long, value_name = "JSON_ARRAY", allow_hyphen_values = true)]
+    pub steps: Option<String>,
+    /// New state: open, paused, done or deleted
+    #[arg(long, value_name = "STATUS")]
+    pub status: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// All in these states, comma-separated
+    #[arg(long, value_name = "csv")]
+    pub status: Option<String>,
+    /// All
+    #[arg(long)]
+    pub all: bool,
+    /// Yes, all
+    #[arg(long)]
+    pub confirm: bool,
+    /// Of those, only this spec's
+    #[arg(long, value_name = "SPEC")]
+    pub spec: Option<String>,
+    /// Of those, only this category's
+    #[arg(long, value_name = "CAT")]
+    pub category: Option<String>,
+    #[command(flatten)]
+    pub queue: QueueArg,
+}
+
+#[derive(Args, Debug)]
+#[command(disable_help_subcommand = true)]
+pub struct AgentArgs {
+    #[command(subcommand)]
+    pub command: Option<AgentCommand>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum AgentCommand {
+    /// Register the calling process as an agent and print its id
+    Register,
+    /// List running agents
+    List,
+    /// Say that an agent stopped
+    Deregister {
+        /// The agent
+        #[arg(value_name = "id")]
+        id: Option<String>,
+    },
+}

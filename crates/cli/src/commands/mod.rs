@@ -1,0 +1,56 @@
+//! One folder per noun, one file per verb.
+
+mod completions;
+mod log;
+mod task;
+mod why;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command};
+use crate::errors::{CliError, CliResult};
+use crate::output;
+
+/// Reads the command line and does what it says.
+pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            output::print(&error.render().to_string())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => return Err(CliError::from_clap(&error, arguments)),
+    };
+    match cli.command {
+        Some(Command::Task(task)) => task::run(&cli.common, task),
+        Some(Command::Why { id }) => why::run(&cli.common, id),
+        Some(Command::Log(log)) => log::run(&cli.common, log),
+        Some(Command::Completions { shell }) => completions::run(shell.as_deref()),
+        None => Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&[])) }),
+    }
+}
+
+/// The help text of a command.
+fn help_of(path: &[&str]) -> String {
+    let mut command = Cli::command();
+    command.build();
+    let found = path.iter().try_fold(&mut command, |command, name| command.find_subcommand_mut(name));
+    found.map_or(String::new(), |command| command.render_help().to_string())
+}
+
+/// A whole number from 0, with the contract's message.
+pub fn number<T: std::str::FromStr>(name: &str, text: &str) -> CliResult<T> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let wrong = || {
+        let shown = rota_core::text::escaped(text).into_owned();
+        CliError::value(format!("{name} must be a non-negative integer, got: {shown}"))
+    };
+    if !digits {
+        return Err(wrong());
+    }
+    text.parse().map_err(|_| wrong())
+}

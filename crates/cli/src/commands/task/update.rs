@@ -1,0 +1,31 @@
+//! `rota task update <id>`
+
+use std::process::ExitCode;
+
+use rota_verbs::list::status;
+use rota_verbs::update::{Update, update};
+
+use super::{Run, steps};
+use crate::args::UpdateArgs;
+use crate::commands::number;
+use crate::errors::CliResult;
+use crate::output;
+
+pub fn run(run: &Run<'_>, args: UpdateArgs) -> CliResult<ExitCode> {
+    let id = run.id(args.id.id)?;
+    let input = Update {
+        id,
+        title: args.title,
+        priority: args.priority.as_deref().map(|text| number("-p (priority)", text)).transpose()?,
+        description: args.description,
+        steps: args.steps.as_deref().map(|text| steps("-s", text)).transpose()?,
+        status: args.status.as_deref().map(status).transpose()?,
+    };
+    let Update { title, priority, description, steps, status, .. } = &input;
+    if title.is_none() && priority.is_none() && description.is_none() && steps.is_none() && status.is_none() {
+        return Err(run.usage("no fields to update"));
+    }
+    let cx = run.context()?;
+    let updated = rota_store::block_on(update(&cx, input))?;
+    output::emit(run.json(), updated, |task| format!("updated {}\n", task.id))
+}

@@ -1,0 +1,133 @@
+//! What goes wrong, in the words and exit codes of the contract.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use rota_core::text::escaped;
+use rota_verbs::Error;
+
+/// Why a command ends without having done what it was asked.
+#[derive(Debug)]
+pub enum CliError {
+    /// The command line is wrong.
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// What is right.
+        usage: Option<String>,
+    },
+    /// A verb declined or the store failed.
+    Verb(Error),
+    /// Nothing to grant.
+    NothingEligible,
+    /// A file or stream failed.
+    Io(String),
+    /// The reader of our output went away.
+    PipeClosed,
+}
+
+/// The result of a command.
+pub type CliResult<T> = Result<T, CliError>;
+
+impl From<Error> for CliError {
+    fn from(error: Error) -> Self {
+        Self::Verb(error)
+    }
+}
+
+impl From<rota_core::Refusal> for CliError {
+    fn from(refusal: rota_core::Refusal) -> Self {
+        Self::Verb(refusal.into())
+    }
+}
+
+impl From<rota_store::Fault> for CliError {
+    fn from(fault: rota_store::Fault) -> Self {
+        Self::Verb(fault.into())
+    }
+}
+
+impl CliError {
+    /// A wrong value, without the usage line.
+    pub fn value(message: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), usage: None }
+    }
+
+    /// Prints the error and says how to exit.
+    pub fn report(&self) -> ExitCode {
+        let (text, code) = match self {
+            Self::Usage { message, usage } => {
+                let usage = usage.as_ref().map_or(String::new(), |usage| format!("{usage}\n"));
+                (format!("error: {message}\n{usage}"), 1)
+            }
+            Self::Verb(Error::Refused(refusal)) => {
+                let hint = refusal.hint().map_or(String::new(), |hint| format!("  {}\n", escaped(&hint)));
+                let message = refusal.to_string();
+                // "Task not eligible" is an answer, not an error.
+                let prefix = if refusal.code() == "not_eligible" { "" } else { "error: " };
+                (format!("{prefix}{}\n{hint}", escaped(&message)), refusal.exit_code())
+            }
+            Self::Verb(Error::Fault(fault)) => {
+                (format!("error: {}\n", escaped(&fault.to_string())), fault.exit_code())
+            }
+            Self::NothingEligible => ("No eligible tasks\n".to_owned(), 2),
+            Self::Io(message) => (format!("error: {}\n", escaped(message)), 1),
+            Self::PipeClosed => (String::new(), 1),
+        };
+        if std::io::stderr().write_all(text.as_bytes()).is_err() {
+            // Nobody listens; the exit code still tells.
+            return ExitCode::from(code);
+        }
+        ExitCode::from(code)
+    }
+
+    /// From clap: its words become ours, its exit code 2 becomes 1.
+    pub fn from_clap(error: &clap::Error, arguments: &[std::ffi::OsString]) -> Self {
+        let text = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => Some(escaped(text).into_owned()),
+            Some(ContextValue::Strings(list)) => Some(escaped(&list.join(" ")).into_owned()),
+            _ => None,
+        };
+        let argument = text(ContextKind::InvalidArg).unwrap_or_default();
+        let message = match error.kind() {
+            ErrorKind::UnknownArgument if argument.starts_with('-') => format!("unknown flag '{argument}'"),
+            ErrorKind::UnknownArgument => format!("unexpected argument '{argument}'"),
+            ErrorKind::InvalidSubcommand => unknown_command(&text(ContextKind::InvalidSubcommand), arguments),
+            ErrorKind::InvalidValue
+                if text(ContextKind::InvalidValue).is_none_or(|value| value.is_empty()) =>
+            {
+                format!("{} requires a value", flag(&argument))
+            }
+            ErrorKind::ArgumentConflict => format!("{} is given twice", flag(&argument)),
+            ErrorKind::InvalidUtf8 => "an argument is not valid UTF-8".to_owned(),
+            _ => first_line(&error.render().to_string()),
+        };
+        let rendered = error.render().to_string();
+        let usage = rendered.lines().find(|line| line.starts_with("Usage:")).map(str::to_owned);
+        Self::Usage { message, usage }
+    }
+}
+
+/// `--lease <SECONDS>` without what is behind it.
+fn flag(argument: &str) -> &str {
+    argument.split_whitespace().next().unwrap_or(argument)
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+fn unknown_command(word: &Option<String>, arguments: &[std::ffi::OsString]) -> String {
+    let word = word.as_deref().unwrap_or_default();
+    let position = arguments.iter().position(|argument| argument.to_string_lossy() == word);
+    let before = position.and_then(|position| position.checked_sub(1)).map(|before| &arguments[before]);
+    if before.is_some_and(|before| before == "agent") {
+        return format!("unknown agent subcommand '{word}'");
+    }
+    if word == "plan-export" {
+        return format!("unknown command '{word}': use `rota task list --all`");
+    }
+    format!("unknown command '{word}'")
+}

@@ -1,0 +1,120 @@
+//! Where things are: the git root, the store, the configuration; who asks, and from which host.
+
+use std::path::{Path, PathBuf};
+
+use rota_core::UnixMillis;
+use rota_store::sqlite::SqliteStore;
+use rota_verbs::{Context, checked_name};
+
+use crate::args::Common;
+use crate::config::{self, Config};
+use crate::errors::{CliError, CliResult};
+
+/// A variable that is set and not empty.
+pub fn variable(name: &str) -> CliResult<Option<String>> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(CliError::value(format!("{name} is not valid UTF-8"))),
+    }
+}
+
+/// The store and surroundings that flags, variables and configuration name.
+pub fn context(common: &Common) -> CliResult<Context<SqliteStore>> {
+    let here = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
+    let root = git_root(&here);
+    let base = root.clone().unwrap_or_else(|| here.clone());
+    let (config, config_folder) = configuration(common, &base)?;
+    let given = |flag: &Option<String>, name: &str| match flag {
+        Some(value) => Ok(Some(value.clone()).filter(|value| !value.is_empty())),
+        None => variable(name),
+    };
+    let now = common.now.as_deref().map(str::parse::<UnixMillis>).transpose();
+    let now = now.map_err(|error| CliError::value(format!("--now: {error}")))?;
+    let scope = given(&common.scope, "ROTA_SCOPE")?.or(config.scope);
+    let scope = checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned());
+    let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
+    let path = match given(&common.store, "ROTA_STORE")? {
+        Some(store) => here.join(sqlite_path(&store)?),
+        None => match config.store {
+            Some(store) => config_folder.join(sqlite_path(&store)?),
+            None => base.join(".rota").join("rota.db"),
+        },
+    };
+    make_rota_folder(&path)?;
+    Ok(Context {
+        store: SqliteStore::open(&path)?,
+        scope,
+        agent,
+        lease: common.lease_id.clone().filter(|lease| !lease.is_empty()),
+        ambient_lease: variable("ROTA_LEASE")?,
+        now,
+        host: Some(host()?),
+    })
+}
+
+fn configuration(common: &Common, base: &Path) -> CliResult<(Config, PathBuf)> {
+    let named = match &common.config {
+        Some(path) => Some(path.clone()).filter(|path| !path.is_empty()),
+        None => variable("ROTA_CONFIG")?,
+    };
+    let required = named.is_some();
+    let path = named.map_or_else(|| base.join("rota.yml"), PathBuf::from);
+    let config = config::read(&path, required)?.unwrap_or_default();
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .map_or(PathBuf::from("."), Path::to_owned);
+    Ok((config, folder))
+}
+
+/// The path in `sqlite:PATH`.
+fn sqlite_path(store: &str) -> CliResult<PathBuf> {
+    if let Some(path) = store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
+        return Ok(PathBuf::from(path));
+    }
+    let shown = rota_core::text::escaped(store.split('@').next_back().unwrap_or(store)).into_owned();
+    Err(CliError::value(format!("store '{shown}' is not one this rota can open (sqlite:PATH)")))
+}
+
+/// Makes `.rota`, once, with a `.gitignore` that keeps it out of the repository. Other folders are the user's.
+fn make_rota_folder(database: &Path) -> CliResult<()> {
+    let Some(folder) =
+        database.parent().filter(|folder| folder.file_name().is_some_and(|name| name == ".rota"))
+    else {
+        return Ok(());
+    };
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let failed = |error: std::io::Error| CliError::Io(format!("{}: {error}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    std::fs::write(folder.join(".gitignore"), "*\n").map_err(failed)
+}
+
+/// The main work tree's root, also from a linked one; none outside of a repository.
+pub fn git_root(from: &Path) -> Option<PathBuf> {
+    let root = from.ancestors().find(|folder| folder.join(".git").exists())?;
+    let dot_git = root.join(".git");
+    if dot_git.is_dir() {
+        return Some(root.to_owned());
+    }
+    // A linked work tree's `.git` is a file that names a folder inside the main one's.
+    let text = std::fs::read_to_string(&dot_git).ok()?;
+    let folder = root.join(text.strip_prefix("gitdir:")?.trim());
+    let common = std::fs::read_to_string(folder.join("commondir")).ok();
+    let main = common.and_then(|common| folder.join(common.trim()).canonicalize().ok());
+    let main = main.and_then(|git| git.parent().map(Path::to_owned).filter(|_| git.ends_with(".git")));
+    Some(main.unwrap_or_else(|| root.to_owned()))
+}
+
+/// The name of this host.
+pub fn host() -> CliResult<String> {
+    if let Some(name) = variable("ROTA_HOST")? {
+        return Ok(name);
+    }
+    if let Some(name) = variable("HOSTNAME")? {
+        return Ok(name);
+    }
+    Ok(rustix::system::uname().nodename().to_string_lossy().into_owned())
+}

@@ -1,0 +1,19 @@
+//! `rota`: the scheduler for fleets of AI coding agents. This crate only translates words: from the command line to
+//! verbs, and from payloads to text.
+
+mod args;
+mod commands;
+mod config;
+mod errors;
+mod locate;
+mod output;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    match commands::run(&arguments) {
+        Ok(code) => code,
+        Err(error) => error.report(),
+    }
+}
