@@ -362,10 +362,7 @@ fn every_check_is_listed_with_its_verdict() {
         Task { status: Status::Paused, next_eligible_at: Some(at(5_000)), artifact_present: false, ..looped };
     let viewer = Viewer { queue_paused: true, host: Some("x".into()), runners: Some(vec![]) };
     let said = explained(&worst, &Surroundings { viewer, ..blocked(&["b"]) });
-    assert_eq!(
-        names(&said),
-        "!status !queue !parent artifact !blockers !cooldown !host !runner ceiling order"
-    );
+    assert_eq!(names(&said), "!status !queue !parent artifact !blockers !cooldown !host !runner");
     assert_eq!(said.freed_by.as_deref(), Some("rota task resume t"));
     assert_eq!(said.earliest, None);
 }
