@@ -20,9 +20,14 @@ macro_rules! select {
 
 pub const TASK: &str = select!("WHERE t.scope = ?1 AND t.id = ?2");
 pub const TASK_BY_SEQ: &str = select!("WHERE t.seq = ?1");
-pub const CHILDREN: &str = select!("WHERE t.scope = ?1 AND t.parent = ?2 ORDER BY t.id");
-pub const DEPENDENTS: &str = select!(
-    "JOIN edges e ON e.scope = t.scope AND e.task = t.id WHERE e.scope = ?1 AND e.blocker = ?2 ORDER BY t.id"
+/// Sorted after the search: asked for the order of ids, SQLite would walk every id of the scope.
+pub const CHILDREN: &str = select!("WHERE t.scope = ?1 AND t.parent = ?2 ORDER BY +t.id");
+/// The edges come first, in the order of their index, which is that of the ids.
+pub const DEPENDENTS: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM edges e CROSS JOIN tasks t ON t.scope = e.scope AND t.id = e.task \
+     CROSS JOIN queues q ON q.key = t.queue WHERE e.scope = ?1 AND e.blocker = ?2 ORDER BY e.task"
 );
 pub const EXPIRED: &str = select!(
     "WHERE t.queue = ?1 AND t.status = 'active' AND t.lease_expires_at <= ?2 \
@@ -116,7 +121,8 @@ pub const ADD_QUEUE: &str = "INSERT INTO queues (scope, name) VALUES (?1, ?2) ON
 pub const PAUSE_QUEUE: &str = "UPDATE queues SET paused = ?2 WHERE key = ?1";
 
 pub const BLOCKERS: &str = "SELECT t.id, t.title, t.status, t.result FROM edges e \
-     JOIN tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = ?1 AND e.task = ?2 ORDER BY t.id";
+     CROSS JOIN tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = ?1 AND e.task = ?2 \
+     ORDER BY e.blocker";
 pub const EDGES: &str = "SELECT task, blocker FROM edges WHERE scope = ?1 AND task = ?2 ORDER BY blocker";
 pub const ADD_EDGE: &str =
     "INSERT INTO edges (scope, task, blocker) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
