@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 /// Whose turn is it, why (not) this one, may it call the model now.
 #[derive(Parser, Debug)]
-#[command(name = "rota", version, about, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "rota", version, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit codes: 0 done, 1 error, 2 nothing eligible or not found, 75 may pass by itself."
 )]
@@ -71,10 +71,7 @@ pub enum Command {
     /// Prints every check with its verdict, the score, the position and what would free it.
     ///
     /// Example: rota why fix-login
-    Why {
-        /// The task
-        id: Option<String>,
-    },
+    Why(IdArg),
     /// Read the journal: every change, in order
     ///
     /// Example: rota log --task fix-login -n 20
@@ -84,7 +81,8 @@ pub enum Command {
     /// Example: rota completions bash > /etc/bash_completion.d/rota
     Completions {
         /// bash, elvish, fish, powershell or zsh
-        shell: Option<String>,
+        #[arg(value_name = "shell")]
+        shell: String,
     },
 }
 
@@ -125,6 +123,13 @@ pub struct QueueArg {
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct IdArg {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: String,
+}
+
+#[derive(Args, Debug, Clone, Default)]
+pub struct OptionalIdArg {
     /// The task
     #[arg(value_name = "id")]
     pub id: Option<String>,
@@ -237,11 +242,11 @@ pub enum TaskCommand {
 #[derive(Args, Debug)]
 pub struct CreateArgs {
     /// Its id
-    #[arg(value_name = "id", allow_hyphen_values = false)]
-    pub id: Option<String>,
+    #[arg(value_name = "id")]
+    pub id: String,
     /// One line
     #[arg(value_name = "title")]
-    pub title: Option<String>,
+    pub title: String,
     /// Priority, lower first [default: the queue's, 2 in tasks]
     #[arg(short = 'p', long, value_name = "N", allow_hyphen_values = true)]
     pub priority: Option<String>,
@@ -284,7 +289,7 @@ pub struct PeekArgs {
 #[derive(Args, Debug)]
 pub struct ClaimArgs {
     #[command(flatten)]
-    pub id: IdArg,
+    pub id: OptionalIdArg,
     /// How long the lease lasts [default: the policy's, 600 in tasks]
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub lease: Option<String>,
@@ -330,7 +335,7 @@ pub struct ParkArgs {
     pub id: IdArg,
     /// Why
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub reason: Option<String>,
+    pub reason: String,
 }
 
 #[derive(Args, Debug)]
@@ -338,8 +343,8 @@ pub struct EdgeArgs {
     #[command(flatten)]
     pub id: IdArg,
     /// The task that comes first
-    #[arg(long, value_name = "id")]
-    pub by: Option<String>,
+    #[arg(long, value_name = "ID")]
+    pub by: String,
 }
 
 #[derive(Args, Debug)]
@@ -412,7 +417,7 @@ pub struct UpdateArgs {
 #[derive(Args, Debug)]
 pub struct DeleteArgs {
     #[command(flatten)]
-    pub id: IdArg,
+    pub id: OptionalIdArg,
     /// All in these states, comma-separated
     #[arg(long, value_name = "csv")]
     pub status: Option<String>,
@@ -448,7 +453,7 @@ pub enum AgentCommand {
     /// Say that an agent stopped
     Deregister {
         /// The agent
-        #[arg(value_name = "id")]
-        id: Option<String>,
+        #[arg(value_name = "agent")]
+        id: String,
     },
 }

@@ -3,9 +3,13 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rota_core::text::escaped;
 use rota_verbs::Error;
+
+use crate::args::Cli;
+use crate::commands::usage_of;
 
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
@@ -49,17 +53,25 @@ impl From<rota_store::Fault> for CliError {
 }
 
 impl CliError {
-    /// A wrong value, without the usage line.
+    /// A wrong value; the command adds its usage line.
     pub fn value(message: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), usage: None }
+    }
+
+    /// The same with the usage line of a command, unless it has one.
+    pub fn with_usage_of(self, path: &[&str]) -> Self {
+        match self {
+            Self::Usage { message, usage: None } => Self::Usage { message, usage: usage_of(path) },
+            other => other,
+        }
     }
 
     /// Prints the error and says how to exit.
     pub fn report(&self) -> ExitCode {
         let (text, code) = match self {
             Self::Usage { message, usage } => {
-                let usage = usage.as_ref().map_or(String::new(), |usage| format!("{usage}\n"));
-                (format!("error: {message}\n{usage}"), 1)
+                let usage = usage.as_ref().map_or(String::new(), |usage| format!("{}\n", usage.trim_end()));
+                (format!("error: {}\n{usage}", escaped(message)), 1)
             }
             Self::Verb(Error::Refused(refusal)) => {
                 let hint = refusal.hint().map_or(String::new(), |hint| format!("  {}\n", escaped(&hint)));
@@ -93,6 +105,7 @@ impl CliError {
         let message = match error.kind() {
             ErrorKind::UnknownArgument if argument.starts_with('-') => format!("unknown flag '{argument}'"),
             ErrorKind::UnknownArgument => format!("unexpected argument '{argument}'"),
+            ErrorKind::MissingRequiredArgument => missing(error),
             ErrorKind::InvalidSubcommand => unknown_command(&text(ContextKind::InvalidSubcommand), arguments),
             ErrorKind::InvalidValue
                 if text(ContextKind::InvalidValue).is_none_or(|value| value.is_empty()) =>
@@ -103,9 +116,47 @@ impl CliError {
             ErrorKind::InvalidUtf8 => "an argument is not valid UTF-8".to_owned(),
             _ => first_line(&error.render().to_string()),
         };
-        let rendered = error.render().to_string();
-        let usage = rendered.lines().find(|line| line.starts_with("Usage:")).map(str::to_owned);
-        Self::Usage { message, usage }
+        let path = command_path(arguments);
+        Self::value(message).with_usage_of(&path.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+}
+
+/// Which command an argument list means, as far as it can be told.
+fn command_path(arguments: &[std::ffi::OsString]) -> Vec<String> {
+    let mut root = Cli::command();
+    root.build();
+    let (mut command, mut path) = (&root, Vec::new());
+    let takes_value = |word: &str| {
+        let name = word.strip_prefix("--").unwrap_or_default();
+        root.get_arguments().any(|arg| arg.get_long() == Some(name) && arg.get_action().takes_values())
+    };
+    let mut words = arguments.iter().skip(1).map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        if takes_value(&word) {
+            words.next();
+        } else if let Some(next) = command.find_subcommand(word.as_ref()) {
+            path.push(next.get_name().to_owned());
+            command = next;
+        } else if !word.starts_with('-') {
+            break;
+        }
+    }
+    path
+}
+
+/// The first thing that must be given and is not.
+fn missing(error: &clap::Error) -> String {
+    let Some(ContextValue::Strings(wanted)) = error.get(ContextKind::InvalidArg) else {
+        return first_line(&error.render().to_string());
+    };
+    let positional = ["<id>", "<agent>", "<title>", "<shell>"].into_iter();
+    let first = positional.into_iter().find(|name| wanted.iter().any(|arg| arg == name));
+    match first {
+        Some("<id>") => "missing task ID".to_owned(),
+        Some("<agent>") => "missing agent ID".to_owned(),
+        Some("<title>") => "missing task title".to_owned(),
+        Some(_) => "missing shell".to_owned(),
+        None => format!("missing {}", wanted.first().map_or("argument", |arg| flag(arg))),
     }
 }
 

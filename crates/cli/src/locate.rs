@@ -1,5 +1,7 @@
 //! Where things are: the git root, the store, the configuration; who asks, and from which host.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rota_core::UnixMillis;
@@ -36,7 +38,7 @@ pub fn context(common: &Common) -> CliResult<Context<SqliteStore>> {
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
     let path = match given(&common.store, "ROTA_STORE")? {
         Some(store) => here.join(sqlite_path(&store)?),
-        None => match config.store {
+        None => match config.store.filter(|store| !store.is_empty()) {
             Some(store) => config_folder.join(sqlite_path(&store)?),
             None => base.join(".rota").join("rota.db"),
         },
@@ -73,23 +75,29 @@ fn sqlite_path(store: &str) -> CliResult<PathBuf> {
     if let Some(path) = store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));
     }
-    let shown = rota_core::text::escaped(store.split('@').next_back().unwrap_or(store)).into_owned();
-    Err(CliError::value(format!("store '{shown}' is not one this rota can open (sqlite:PATH)")))
+    // What is behind the scheme may hold a password.
+    let shown = store.split_once(':').map_or(store.to_owned(), |(scheme, _)| format!("{scheme}:…"));
+    Err(CliError::value(format!("store '{shown}' cannot be opened by this rota, use sqlite:PATH")))
 }
 
-/// Makes `.rota`, once, with a `.gitignore` that keeps it out of the repository. Other folders are the user's.
+/// Makes `.rota` for a new database, with a `.gitignore` that keeps it out of the repository. Other folders are the
+/// user's, and so is the `.gitignore` from then on.
 fn make_rota_folder(database: &Path) -> CliResult<()> {
     let Some(folder) =
         database.parent().filter(|folder| folder.file_name().is_some_and(|name| name == ".rota"))
     else {
         return Ok(());
     };
-    if folder.is_dir() {
+    if database.exists() {
         return Ok(());
     }
     let failed = |error: std::io::Error| CliError::Io(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed)?;
-    std::fs::write(folder.join(".gitignore"), "*\n").map_err(failed)
+    match File::options().write(true).create_new(true).open(folder.join(".gitignore")) {
+        Ok(mut ignore) => ignore.write_all(b"*\n").map_err(failed),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// The main work tree's root, also from a linked one; none outside of a repository.

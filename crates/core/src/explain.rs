@@ -220,13 +220,13 @@ fn obstacle_in_words(found: &Obstacle) -> String {
         Obstacle::Stale { parent_iteration, current } => {
             format!("it came from iteration {parent_iteration} of its parent, which is now at {current}")
         }
-        Obstacle::CoolingDown { until } => format!("it cools down until {until}"),
+        Obstacle::CoolingDown { until } => format!("it cools down until {}", until.to_seconds_text()),
         Obstacle::Leased { by: Some(agent), until } => {
-            format!("it is leased by '{}' until {until}", escaped(agent))
+            format!("it is leased by '{}' until {}", escaped(agent), until.to_seconds_text())
         }
-        Obstacle::Leased { by: None, until } => format!("it is leased until {until}"),
+        Obstacle::Leased { by: None, until } => format!("it is leased until {}", until.to_seconds_text()),
         Obstacle::LeaseExpiredAwaitingReclaim { since } => {
-            format!("its lease expired at {since} and was not reclaimed yet")
+            format!("its lease expired at {} and was not reclaimed yet", since.to_seconds_text())
         }
         Obstacle::OtherHost { host } => format!("its folders are on host '{}'", escaped(host)),
         Obstacle::NoRunner { kind } => format!("nothing is configured to run kind '{}'", escaped(kind)),

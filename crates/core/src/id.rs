@@ -35,6 +35,14 @@ pub enum BadName {
         /// The whole name, escaped.
         given: String,
     },
+    /// Would lead out of a folder.
+    #[error("{field} '{given}' has the path step '..'")]
+    PathStep {
+        /// Which name.
+        field: &'static str,
+        /// The name, escaped.
+        given: String,
+    },
     /// Would be read as a flag.
     #[error("{field} '{given}' begins with '-'")]
     Dash {
@@ -81,6 +89,9 @@ impl TaskId {
         if text.starts_with('-') {
             return Err(BadName::Dash { field: FIELD, given: text.to_owned() });
         }
+        if text.contains('/') && text.split('/').any(|step| step == "..") {
+            return Err(BadName::PathStep { field: FIELD, given: crate::text::escaped(text).into_owned() });
+        }
         Ok(Self(text.to_owned()))
     }
 
@@ -108,12 +119,15 @@ mod tests {
     #[test]
     fn ids() {
         let long = "x".repeat(256);
-        for good in ["a", "../etc", "ü/ß", "a b", ".", long.as_str()] {
+        for good in ["a", "a..b", "..", "a/..b", "ü/ß", "a b", ".", long.as_str()] {
             assert!(TaskId::new(good).is_ok(), "{good}");
         }
         for (bad, message) in [
             ("", "task id is empty"),
             ("-x", "task id '-x' begins with '-'"),
+            ("../etc", "task id '../etc' has the path step '..'"),
+            ("a/../b", "task id 'a/../b' has the path step '..'"),
+            ("a/..", "task id 'a/..' has the path step '..'"),
             ("a\nb", r"task id has the control character \n in 'a\nb'"),
             ("a\u{1b}[2J", r"task id has the control character \u{1b} in 'a\u{1b}[2J'"),
             ("a\0", r"task id has the control character \u{0} in 'a\u{0}'"),

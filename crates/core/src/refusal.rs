@@ -238,12 +238,20 @@ impl Refusal {
                     || "an agent without a name".to_owned(),
                     |agent| format!("'{}'", crate::text::escaped(agent)),
                 );
-                Some(format!("it is held by {agent} under {} until {}", holder.lease, holder.until))
+                let until = holder.until.to_seconds_text();
+                Some(format!("it is held by {agent} under {} until {until}", holder.lease))
+            }
+            Self::NotEligible { reasons, .. } if reasons.is_empty() => {
+                Some("its category or spec is none of those asked for".to_owned())
             }
             Self::NotEligible { reasons, .. } => {
                 Some(reasons.iter().map(crate::explain::reason_in_words).collect::<Vec<_>>().join("; "))
             }
-            Self::DuplicateId { id } => Some(format!("see it with: rota task show {id}")),
+            Self::TaskNotFound { .. } => Some("see what there is: rota task list --all".to_owned()),
+            Self::NotActive { id, status: Status::Open } => {
+                Some(format!("claim it first: rota task claim {id}"))
+            }
+            Self::DuplicateId { id } => Some(format!("see it: rota task show {id}")),
             _ => None,
         }
     }

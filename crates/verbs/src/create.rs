@@ -5,6 +5,7 @@ use rota_store::Store;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 
 use crate::context::{Context, bad_value, checked_name, checked_text, task_id};
+use crate::step::perform_and_show;
 use crate::{Result, TaskPayload};
 
 /// What to add.
@@ -37,13 +38,8 @@ pub async fn create<S: Store>(cx: &Context<S>, input: Create) -> Result<TaskPayl
         not_before: input.after,
         ..NewTask::new(task_id(&input.id)?, &checked_queue(&input.queue)?, &checked_title(&input.title)?)
     };
-    let mut deps = new.deps.clone();
-    deps.sort();
-    let added = cx.store.perform(&Add { call: cx.call(), tasks: vec![new] }).await?;
-    match added.into_iter().next() {
-        Some(task) => Ok(TaskPayload::new(task, deps, None, rota_core::Front::Task)),
-        None => unreachable!("one task was added"),
-    }
+    let id = new.id.clone();
+    perform_and_show(cx, id, Add { call: cx.call(), tasks: vec![new] }).await
 }
 
 pub(crate) fn checked_title(title: &str) -> Result<String> {

@@ -19,13 +19,22 @@ impl<T: Serialize> Payload<T> {
         Self { schema_version: 1, body }
     }
 
-    /// Two spaces of indentation and a newline at the end, the same bytes on every interface.
-    pub fn to_text(&self) -> String {
-        let compact =
-            serde_json::to_string(self).unwrap_or_else(|error| panic!("a payload is not JSON: {error}"));
-        let mut text = indented(&compact);
+    /// On one line, for streams of payloads.
+    pub fn to_line(&self) -> String {
+        let mut text = self.compact();
         text.push('\n');
         text
+    }
+
+    /// Two spaces of indentation and a newline at the end, the same bytes on every interface.
+    pub fn to_text(&self) -> String {
+        let mut text = indented(&self.compact());
+        text.push('\n');
+        text
+    }
+
+    fn compact(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|error| panic!("a payload is not JSON: {error}"))
     }
 }
 

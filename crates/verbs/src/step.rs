@@ -1,19 +1,56 @@
 //! Steps that need nothing but an id: `reset`, `pause`, `resume`, `undelete`, and the shared way to take any step.
 
+use rota_core::TaskId;
 use rota_core::transition::Command;
-use rota_core::{Front, TaskId};
-use rota_store::Store;
+use rota_store::intents::read::{Show, TaskView};
 use rota_store::intents::settle::Settle;
+use rota_store::{Intent, Outcome, Store, Tx};
 
 use crate::context::{Context, task_id};
 use crate::{Result, TaskPayload};
 
+/// Carries out an intent on one task and shows the task afterwards, in one transaction.
+pub(crate) async fn perform_and_show<S: Store, I: Intent>(
+    cx: &Context<S>,
+    id: TaskId,
+    intent: I,
+) -> Result<TaskPayload> {
+    let show = Show { call: cx.call(), id };
+    Ok(TaskPayload::of_view(cx.store.perform(&AndShow { intent, show }).await?))
+}
+
+struct AndShow<I> {
+    intent: I,
+    show: Show,
+}
+
+impl<I: Intent> Intent for AndShow<I> {
+    type Output = TaskView;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<TaskView> {
+        self.intent.run(tx).await?;
+        let (view, _) = self.show.run(tx).await?;
+        Ok(view)
+    }
+}
+
 /// Takes one step on one task and shows it afterwards.
 pub(crate) async fn step<S: Store>(cx: &Context<S>, id: TaskId, command: Command) -> Result<TaskPayload> {
-    let settled = cx.store.perform(&Settle::one(cx.call(), id, command)).await?;
-    match settled.steps.into_iter().next() {
-        Some(taken) => Ok(TaskPayload::new(taken?, Vec::new(), None, Front::Task)),
-        None => unreachable!("one step was taken"),
+    let one = OneStep(Settle::one(cx.call(), id.clone(), command));
+    perform_and_show(cx, id, one).await
+}
+
+/// A step whose refusal ends the transaction.
+struct OneStep(Settle);
+
+impl Intent for OneStep {
+    type Output = ();
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+        for taken in self.0.run(tx).await?.steps {
+            taken?;
+        }
+        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
 //! `update`: changes fields, and the state by a person's hand.
 
-use rota_core::{Front, Status};
+use rota_core::Status;
 use rota_store::Store;
 use rota_store::intents::edit::Edit;
 
 use crate::context::{Context, task_id};
 use crate::create::{checked_description, checked_steps, checked_title};
+use crate::step::perform_and_show;
 use crate::{Result, TaskPayload};
 
 /// What to change; what is none stays.
@@ -26,15 +27,15 @@ pub async fn update<S: Store>(cx: &Context<S>, input: Update) -> Result<TaskPayl
         Some(text) => Some(checked_description(Some(text))?.unwrap_or_default()),
         None => None,
     };
+    let id = task_id(&input.id)?;
     let intent = Edit {
         call: cx.call(),
-        id: task_id(&input.id)?,
+        id: id.clone(),
         title: input.title.as_deref().map(checked_title).transpose()?,
         priority: input.priority,
         description,
         steps: input.steps.map(checked_steps).transpose()?,
         status: input.status,
     };
-    let task = cx.store.perform(&intent).await?;
-    Ok(TaskPayload::new(task, Vec::new(), None, Front::Task))
+    perform_and_show(cx, id, intent).await
 }

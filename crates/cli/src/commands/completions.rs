@@ -9,8 +9,8 @@ use crate::args::Cli;
 use crate::errors::{CliError, CliResult};
 use crate::output;
 
-pub fn run(shell: Option<&str>) -> CliResult<ExitCode> {
-    let shell = match shell.unwrap_or_default() {
+pub fn run(shell: &str) -> CliResult<ExitCode> {
+    let shell = match shell {
         "bash" => Shell::Bash,
         "elvish" => Shell::Elvish,
         "fish" => Shell::Fish,
@@ -19,7 +19,7 @@ pub fn run(shell: Option<&str>) -> CliResult<ExitCode> {
         other => {
             let shown = rota_core::text::escaped(other);
             let message = format!("unknown shell '{shown}' (known: bash, elvish, fish, powershell, zsh)");
-            return Err(CliError::value(message));
+            return Err(CliError::value(message).with_usage_of(&["completions"]));
         }
     };
     let mut script = Vec::new();

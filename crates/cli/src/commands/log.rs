@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rota_store::sqlite::SqliteStore;
-use rota_verbs::Context;
 use rota_verbs::log::{EventPayload, Log, log};
+use rota_verbs::{Context, Payload};
 
 use super::number;
 use crate::args::{Common, LogArgs};
@@ -54,13 +54,6 @@ fn follow(
 
 /// One event per line, also as JSON, so that a reader can act on each.
 fn line(common: &Common, event: EventPayload) -> CliResult<()> {
-    let text = if common.json {
-        let mut text =
-            serde_json::to_string(&event).unwrap_or_else(|error| panic!("an event is not JSON: {error}"));
-        text.push('\n');
-        text
-    } else {
-        output::log::line(&event)
-    };
+    let text = if common.json { Payload::new(event).to_line() } else { output::log::line(&event) };
     output::print(&text)
 }

@@ -27,9 +27,11 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
     };
     match cli.command {
         Some(Command::Task(task)) => task::run(&cli.common, task),
-        Some(Command::Why { id }) => why::run(&cli.common, id),
-        Some(Command::Log(log)) => log::run(&cli.common, log),
-        Some(Command::Completions { shell }) => completions::run(shell.as_deref()),
+        Some(Command::Why(args)) => {
+            why::run(&cli.common, args).map_err(|error| error.with_usage_of(&["why"]))
+        }
+        Some(Command::Log(log)) => log::run(&cli.common, log).map_err(|error| error.with_usage_of(&["log"])),
+        Some(Command::Completions { shell }) => completions::run(&shell),
         None => Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&[])) }),
     }
 }
@@ -40,6 +42,11 @@ fn help_of(path: &[&str]) -> String {
     command.build();
     let found = path.iter().try_fold(&mut command, |command, name| command.find_subcommand_mut(name));
     found.map_or(String::new(), |command| command.render_help().to_string())
+}
+
+/// The usage line of a command.
+pub fn usage_of(path: &[&str]) -> Option<String> {
+    help_of(path).lines().find(|line| line.starts_with("Usage:")).map(str::to_owned)
 }
 
 /// A whole number from 0, with the contract's message.

@@ -8,7 +8,7 @@ use rota_core::plan_sync::{self, PlanChange, PlanDiff, PlanLine, PlanScope, Stor
 use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Task, TaskId};
 
-use super::{Call, Cx, edges, find_task, write};
+use super::{Call, Cx, edges, find_queue, find_task, write};
 use crate::fault::{Error, Outcome};
 use crate::store::{Access, Intent};
 use crate::tx::{Filter, ListFilter, Row, Tx};
@@ -53,6 +53,7 @@ impl Intent for PlanSync {
         if !self.dry_run {
             tx.lock_edges(&cx.scope).await?;
         }
+        find_queue(tx, &cx, &self.queue).await?;
         let stored = self.load(tx, &cx).await?;
         let plan = PlanScope {
             scope: &cx.scope,

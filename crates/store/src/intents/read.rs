@@ -76,7 +76,7 @@ impl Intent for Peek {
             .list(&cx.scope, &active)
             .await?
             .into_iter()
-            .partition(|row| comes_back(&row.task, policy, &cx));
+            .partition(|row| !queue.paused && row.open_blockers == 0 && comes_back(&row.task, policy, &cx));
         let mut claimable = Vec::new();
         if !queue.paused {
             claimable.extend(lost.into_iter().filter_map(|row| as_if_lost(row, policy, &cx)));
@@ -97,10 +97,10 @@ fn comes_back(task: &Task, policy: &QueuePolicy, cx: &Cx) -> bool {
         && policy.lost_stays_claimable(task.attempts)
 }
 
-/// The row as it will be once its lease is taken back, if nothing else stands in its way.
+/// The row as it will be once its lease is taken back.
 fn as_if_lost(row: Row, policy: &QueuePolicy, cx: &Cx) -> Option<Row> {
     let applied = transition::apply(&row.task, &Command::Lose, policy, cx.now).ok()?;
-    (row.open_blockers == 0).then_some(Row { task: applied.task, open_blockers: 0 })
+    Some(Row { task: applied.task, open_blockers: row.open_blockers })
 }
 
 async fn ready<T: Tx>(

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use rota_core::UnixMillis;
+use rota_core::text::escaped;
 use rota_verbs::create::{Create, create};
 
 use super::{Run, steps};
@@ -12,12 +13,10 @@ use crate::errors::{CliError, CliResult};
 use crate::output;
 
 pub fn run(run: &Run<'_>, args: CreateArgs) -> CliResult<ExitCode> {
-    let id = run.id(args.id)?;
-    let title = args.title.ok_or_else(|| run.usage("missing task title"))?;
     let after = args.after.as_deref().map(str::parse::<UnixMillis>).transpose();
     let input = Create {
-        id,
-        title,
+        id: args.id,
+        title: args.title,
         queue: args.queue.queue,
         priority: args.priority.as_deref().map(|text| number("-p (priority)", text)).transpose()?,
         category: args.category,
@@ -30,7 +29,7 @@ pub fn run(run: &Run<'_>, args: CreateArgs) -> CliResult<ExitCode> {
     };
     let cx = run.context()?;
     let created = rota_store::block_on(create(&cx, input))?;
-    output::emit(run.json(), created, |task| format!("{}\n", task.id))
+    output::emit(run.json(), created, |task| format!("{}\n", escaped(task.id.as_str())))
 }
 
 fn comma_separated(list: &str) -> Vec<String> {

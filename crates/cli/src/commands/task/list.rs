@@ -10,7 +10,7 @@ use rota_verbs::{deps as depending, show as showing};
 use super::Run;
 use crate::args::{IdArg, ListArgs, PeekArgs, ShowArgs};
 use crate::commands::number;
-use crate::errors::CliResult;
+use crate::errors::{CliError, CliResult};
 use crate::output;
 
 pub fn peek(run: &Run<'_>, args: PeekArgs) -> CliResult<ExitCode> {
@@ -23,7 +23,7 @@ pub fn peek(run: &Run<'_>, args: PeekArgs) -> CliResult<ExitCode> {
 
 pub fn list(run: &Run<'_>, args: ListArgs) -> CliResult<ExitCode> {
     if args.all && args.status.is_some() {
-        return Err(run.usage("--all and --status are mutually exclusive"));
+        return Err(CliError::value("--all and --status are mutually exclusive"));
     }
     let statuses = args.status.as_deref().map(statuses).transpose()?;
     let input = List { queue: args.queue.queue, statuses, all: args.all, assignee: args.assignee };
@@ -35,21 +35,21 @@ pub fn list(run: &Run<'_>, args: ListArgs) -> CliResult<ExitCode> {
 }
 
 pub fn show(run: &Run<'_>, args: ShowArgs) -> CliResult<ExitCode> {
-    let id = run.id(args.id.id)?;
+    let id = args.id.id;
     let cx = run.context()?;
     let shown = rota_store::block_on(showing::show(&cx, &id, args.with_deps))?;
     output::emit(run.json(), shown, output::show::text)
 }
 
 pub fn deps(run: &Run<'_>, args: IdArg) -> CliResult<ExitCode> {
-    let id = run.id(args.id)?;
+    let id = args.id;
     let cx = run.context()?;
     let deps = rota_store::block_on(depending::deps(&cx, &id))?;
     output::emit(run.json(), deps, output::show::deps)
 }
 
 pub fn attempts(run: &Run<'_>, args: IdArg) -> CliResult<ExitCode> {
-    let id = run.id(args.id)?;
+    let id = args.id;
     let cx = run.context()?;
     let attempts = rota_store::block_on(attempting::attempts(&cx, &id))?;
     output::emit(run.json(), attempts, output::table::attempts)

@@ -22,8 +22,6 @@ use crate::locate;
 /// What a verb of `rota task` works with.
 pub(super) struct Run<'a> {
     common: &'a Common,
-    /// The verb, for messages.
-    verb: &'static str,
 }
 
 impl Run<'_> {
@@ -34,49 +32,70 @@ impl Run<'_> {
     fn json(&self) -> bool {
         self.common.json
     }
-
-    /// A usage error with this verb's usage line.
-    fn usage(&self, message: impl Into<String>) -> CliError {
-        let help = help_of(&["task", self.verb]);
-        let usage = help.lines().find(|line| line.starts_with("Usage:")).map(str::to_owned);
-        CliError::Usage { message: message.into(), usage }
-    }
-
-    /// The id, or the message that it is missing.
-    fn id(&self, id: Option<String>) -> CliResult<String> {
-        id.filter(|id| !id.is_empty()).ok_or_else(|| self.usage("missing task ID"))
-    }
 }
 
 pub fn run(common: &Common, args: TaskArgs) -> CliResult<ExitCode> {
     let Some(command) = args.command else {
         return Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&["task"])) });
     };
-    let with = |verb| Run { common, verb };
+    let verb = verb(&command);
+    dispatch(&Run { common }, command).map_err(|error| error.with_usage_of(&["task", verb]))
+}
+
+fn dispatch(run: &Run<'_>, command: TaskCommand) -> CliResult<ExitCode> {
     match command {
-        TaskCommand::Create(args) => create::run(&with("create"), args),
-        TaskCommand::Peek(args) => list::peek(&with("peek"), args),
-        TaskCommand::Claim(args) => claim::run(&with("claim"), args),
-        TaskCommand::Renew(args) => settle::renew(&with("renew"), args),
-        TaskCommand::Done(args) => settle::done(&with("done"), args),
-        TaskCommand::Fail(args) => settle::fail(&with("fail"), args),
-        TaskCommand::Release(args) => settle::release(&with("release"), args),
-        TaskCommand::Park(args) => settle::park(&with("park"), args),
-        TaskCommand::Reset(args) => settle::reset(&with("reset"), args),
-        TaskCommand::Pause(args) => settle::pause(&with("pause"), args),
-        TaskCommand::Resume(args) => settle::resume(&with("resume"), args),
-        TaskCommand::Undelete(args) => settle::undelete(&with("undelete"), args),
-        TaskCommand::Block(args) => plan::block(&with("block"), args),
-        TaskCommand::Unblock(args) => plan::unblock(&with("unblock"), args),
-        TaskCommand::PlanSync(args) => plan::sync(&with("plan-sync"), args),
-        TaskCommand::PlanStatus(args) => plan::status(&with("plan-status"), args),
-        TaskCommand::List(args) => list::list(&with("list"), args),
-        TaskCommand::Show(args) => list::show(&with("show"), args),
-        TaskCommand::Deps(args) => list::deps(&with("deps"), args),
-        TaskCommand::Attempts(args) => list::attempts(&with("attempts"), args),
-        TaskCommand::Update(args) => update::run(&with("update"), args),
-        TaskCommand::Delete(args) => delete::run(&with("delete"), args),
-        TaskCommand::Agent(args) => agent::run(&with("agent"), args),
+        TaskCommand::Create(args) => create::run(run, args),
+        TaskCommand::Peek(args) => list::peek(run, args),
+        TaskCommand::Claim(args) => claim::run(run, args),
+        TaskCommand::Renew(args) => settle::renew(run, args),
+        TaskCommand::Done(args) => settle::done(run, args),
+        TaskCommand::Fail(args) => settle::fail(run, args),
+        TaskCommand::Release(args) => settle::release(run, args),
+        TaskCommand::Park(args) => settle::park(run, args),
+        TaskCommand::Reset(args) => settle::reset(run, args),
+        TaskCommand::Pause(args) => settle::pause(run, args),
+        TaskCommand::Resume(args) => settle::resume(run, args),
+        TaskCommand::Undelete(args) => settle::undelete(run, args),
+        TaskCommand::Block(args) => plan::block(run, args),
+        TaskCommand::Unblock(args) => plan::unblock(run, args),
+        TaskCommand::PlanSync(args) => plan::sync(run, args),
+        TaskCommand::PlanStatus(args) => plan::status(run, args),
+        TaskCommand::List(args) => list::list(run, args),
+        TaskCommand::Show(args) => list::show(run, args),
+        TaskCommand::Deps(args) => list::deps(run, args),
+        TaskCommand::Attempts(args) => list::attempts(run, args),
+        TaskCommand::Update(args) => update::run(run, args),
+        TaskCommand::Delete(args) => delete::run(run, args),
+        TaskCommand::Agent(args) => agent::run(run, args),
+    }
+}
+
+/// The word of a verb, for its usage line.
+fn verb(command: &TaskCommand) -> &'static str {
+    match command {
+        TaskCommand::Create(_) => "create",
+        TaskCommand::Peek(_) => "peek",
+        TaskCommand::Claim(_) => "claim",
+        TaskCommand::Renew(_) => "renew",
+        TaskCommand::Done(_) => "done",
+        TaskCommand::Fail(_) => "fail",
+        TaskCommand::Release(_) => "release",
+        TaskCommand::Park(_) => "park",
+        TaskCommand::Reset(_) => "reset",
+        TaskCommand::Pause(_) => "pause",
+        TaskCommand::Resume(_) => "resume",
+        TaskCommand::Undelete(_) => "undelete",
+        TaskCommand::Block(_) => "block",
+        TaskCommand::Unblock(_) => "unblock",
+        TaskCommand::PlanSync(_) => "plan-sync",
+        TaskCommand::PlanStatus(_) => "plan-status",
+        TaskCommand::List(_) => "list",
+        TaskCommand::Show(_) => "show",
+        TaskCommand::Deps(_) => "deps",
+        TaskCommand::Attempts(_) => "attempts",
+        TaskCommand::Update(_) => "update",
+        TaskCommand::Delete(_) => "delete",
+        TaskCommand::Agent(_) => "agent",
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::ExitCode;
 
+use rota_core::text::escaped;
 use rota_verbs::block as edges;
 use rota_verbs::plan_status::{PlanStatus, plan_status};
 use rota_verbs::plan_sync::{PlanSync, plan_sync};
@@ -12,24 +13,20 @@ use crate::args::{EdgeArgs, PlanStatusArgs, PlanSyncArgs};
 use crate::errors::{CliError, CliResult};
 use crate::output;
 
-fn ends(run: &Run<'_>, args: EdgeArgs) -> CliResult<(String, String)> {
-    let id = run.id(args.id.id)?;
-    let by = args.by.filter(|by| !by.is_empty()).ok_or_else(|| run.usage("missing --by"))?;
-    Ok((id, by))
-}
-
 pub fn block(run: &Run<'_>, args: EdgeArgs) -> CliResult<ExitCode> {
-    let (id, by) = ends(run, args)?;
     let cx = run.context()?;
-    let edge = rota_store::block_on(edges::block(&cx, &id, &by))?;
-    output::emit(run.json(), edge, |edge| format!("blocked {} by {}\n", edge.id, edge.by))
+    let edge = rota_store::block_on(edges::block(&cx, &args.id.id, &args.by))?;
+    output::emit(run.json(), edge, |edge| said("blocked", edge, "by"))
 }
 
 pub fn unblock(run: &Run<'_>, args: EdgeArgs) -> CliResult<ExitCode> {
-    let (id, by) = ends(run, args)?;
     let cx = run.context()?;
-    let edge = rota_store::block_on(edges::unblock(&cx, &id, &by))?;
-    output::emit(run.json(), edge, |edge| format!("unblocked {} from {}\n", edge.id, edge.by))
+    let edge = rota_store::block_on(edges::unblock(&cx, &args.id.id, &args.by))?;
+    output::emit(run.json(), edge, |edge| said("unblocked", edge, "from"))
+}
+
+fn said(verb: &str, edge: &edges::Edge, preposition: &str) -> String {
+    format!("{verb} {} {preposition} {}\n", escaped(edge.id.as_str()), escaped(edge.by.as_str()))
 }
 
 pub fn sync(run: &Run<'_>, args: PlanSyncArgs) -> CliResult<ExitCode> {

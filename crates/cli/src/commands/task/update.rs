@@ -2,17 +2,18 @@
 
 use std::process::ExitCode;
 
+use rota_core::text::escaped;
 use rota_verbs::list::status;
 use rota_verbs::update::{Update, update};
 
 use super::{Run, steps};
 use crate::args::UpdateArgs;
 use crate::commands::number;
-use crate::errors::CliResult;
+use crate::errors::{CliError, CliResult};
 use crate::output;
 
 pub fn run(run: &Run<'_>, args: UpdateArgs) -> CliResult<ExitCode> {
-    let id = run.id(args.id.id)?;
+    let id = args.id.id;
     let input = Update {
         id,
         title: args.title,
@@ -23,9 +24,9 @@ pub fn run(run: &Run<'_>, args: UpdateArgs) -> CliResult<ExitCode> {
     };
     let Update { title, priority, description, steps, status, .. } = &input;
     if title.is_none() && priority.is_none() && description.is_none() && steps.is_none() && status.is_none() {
-        return Err(run.usage("no fields to update"));
+        return Err(CliError::value("no fields to update"));
     }
     let cx = run.context()?;
     let updated = rota_store::block_on(update(&cx, input))?;
-    output::emit(run.json(), updated, |task| format!("updated {}\n", task.id))
+    output::emit(run.json(), updated, |task| format!("updated {}\n", escaped(task.id.as_str())))
 }
