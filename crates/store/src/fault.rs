@@ -107,6 +107,36 @@ pub enum Fault {
         /// Its version.
         found: &'static str,
     },
+    /// The server cannot be reached, or went away.
+    #[error("{place} is away: {problem}")]
+    Away {
+        /// Which server.
+        place: String,
+        /// What was heard last.
+        problem: String,
+    },
+    /// Another transaction was first, again and again.
+    #[error("{place}: others kept being first: {problem}")]
+    LostRace {
+        /// Which server.
+        place: String,
+        /// What the server says.
+        problem: String,
+    },
+    /// The URL of a store cannot be read.
+    #[error("the store's URL cannot be used: {problem}")]
+    BadUrl {
+        /// What is wrong with it; never a password.
+        problem: String,
+    },
+    /// Anything else PostgreSQL reports.
+    #[error("{place}: {problem}")]
+    Postgres {
+        /// Which server.
+        place: String,
+        /// What the server says.
+        problem: String,
+    },
     /// Anything else SQLite reports.
     #[error("{}: {source}", path.display())]
     Sqlite {
@@ -121,7 +151,7 @@ impl Fault {
     /// 75 for what may pass by itself, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Busy { .. } => 75,
+            Self::Busy { .. } | Self::Away { .. } | Self::LostRace { .. } => 75,
             _ => 1,
         }
     }
@@ -142,7 +172,10 @@ impl Fault {
             Self::UnreadablePolicy { .. } => "policy_unreadable",
             Self::Unreadable { .. } => "store_unreadable",
             Self::OldSqlite { .. } => "sqlite_too_old",
-            Self::Sqlite { .. } => "store_failed",
+            Self::Away { .. } => "store_away",
+            Self::LostRace { .. } => "store_contended",
+            Self::BadUrl { .. } => "store_bad_url",
+            Self::Postgres { .. } | Self::Sqlite { .. } => "store_failed",
         }
     }
 }

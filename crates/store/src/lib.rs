@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod fault;
 pub mod intents;
 pub mod memory;
+pub mod postgres;
 pub mod sqlite;
 mod store;
 mod tx;

@@ -32,6 +32,8 @@ pub struct Standing {
     pub static_score: i64,
     /// Whether its queue has a guard against starvation.
     pub guarded: bool,
+    /// Whether its queue ranks in buckets.
+    pub bucketed: bool,
 }
 
 /// A queue of a scope.
@@ -110,6 +112,8 @@ impl Filter {
 pub struct HeadQuery<'a> {
     /// Which queue.
     pub queue: i64,
+    /// Whether it ranks in buckets.
+    pub bucketed: bool,
     /// Only priorities after this one.
     pub after: Option<u32>,
     /// How many of each bucket.
@@ -211,12 +215,31 @@ pub struct StatusCount {
     pub count: u64,
 }
 
+/// Whether an edit touched what a lease never moves; stores write the two parts apart.
+pub(crate) fn fields_differ(old: &Task, next: &Task) -> bool {
+    fn fields(task: &Task) -> impl PartialEq + use<'_> {
+        let Task { kind, priority, parent, depth, triggered_by, parent_iteration, host, title, .. } = task;
+        let Task { description, category, steps, spec_ref, reference, payload, created_at, .. } = task;
+        let placed = (kind, priority, parent, depth, triggered_by, parent_iteration, host, created_at);
+        (placed, (title, description, category, steps, spec_ref, reference, payload))
+    }
+    fields(old) != fields(next)
+}
+
 macro_rules! tx {
     ($($(#[$doc:meta])* fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) -> $out:ty;)*) => {
         /// One transaction on a store. Dropping it without [`Tx::commit`] undoes it.
         pub trait Tx: Send {
             $($(#[$doc])*
             fn $name(&mut self $(, $arg: $type)*) -> impl Future<Output = Result<$out, Fault>> + Send;)*
+
+            /// The decision's `now` by the store's clock, and the policy in force.
+            fn opening(
+                &mut self,
+                scope: &str,
+            ) -> impl Future<Output = Result<(UnixMillis, Option<Arc<Published>>), Fault>> + Send {
+                async move { Ok((self.clock().await?, self.policy(scope).await?)) }
+            }
 
             /// Makes it durable. A crash before this returns leaves all of it or nothing.
             fn commit(self) -> impl Future<Output = Result<(), Fault>> + Send;
@@ -235,6 +258,8 @@ tx! {
     fn policies(&mut self, scope: &str) -> Vec<PolicyRow>;
     /// Takes the scope's turn to write edges, so that two halves of a circle cannot be written at once.
     fn lock_edges(&mut self, scope: &str) -> ();
+    /// Keeps edge writers of the scope out until the end, but not others who share.
+    fn share_edges(&mut self, scope: &str) -> ();
 
     /// One queue. Where the store works in parallel and the queue is bounded, this takes its turn.
     fn queue(&mut self, scope: &str, name: &str, bounded: bool) -> Option<QueueRow>;

@@ -228,6 +228,11 @@ impl QueuePolicy {
         }
     }
 
+    /// Whether its tasks are ranked in buckets; else priority, age and insertion are all there is.
+    pub fn is_bucketed(&self) -> bool {
+        self.score.is_some() || !self.per_kind.is_empty()
+    }
+
     /// The default lease as a signed length.
     pub fn lease_ttl(&self) -> i64 {
         i64::try_from(self.lease_ttl_ms).unwrap_or(i64::MAX)

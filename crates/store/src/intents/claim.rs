@@ -74,14 +74,19 @@ impl Intent for Claim {
     type Output = Vec<Grant>;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Grant>> {
-        let cx = Cx::open(tx, &self.call).await?;
-        grant_next(tx, &cx, self).await
+        let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;
+        grant_next(tx, &cx, self, queue).await
     }
 }
 
-/// The same inside a transaction that has begun.
-pub(super) async fn grant_next<T: Tx>(tx: &mut T, cx: &Cx, claim: &Claim) -> Outcome<Vec<Grant>> {
-    let Some(queue) = find_queue(tx, cx, &claim.queue).await? else { return Ok(Vec::new()) };
+/// The same inside a transaction that has begun and has the queue's turn.
+pub(super) async fn grant_next<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    claim: &Claim,
+    queue: Option<QueueRow>,
+) -> Outcome<Vec<Grant>> {
+    let Some(queue) = queue else { return Ok(Vec::new()) };
     let policy = cx.policy(&claim.queue);
     if policy.reclaim == Reclaim::Auto {
         reclaim(tx, cx, queue.key).await?;
@@ -132,6 +137,7 @@ async fn choose<T: Tx>(
         let full_kinds = room.full_kinds();
         let query = HeadQuery {
             queue: queue.key,
+            bucketed: policy.is_bucketed(),
             after,
             per_bucket: wanted,
             now: cx.now,
@@ -198,9 +204,10 @@ impl Intent for ClaimById {
     type Output = Grant;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Grant> {
-        let cx = Cx::open(tx, &self.call).await?;
-        let name = find_task(tx, &cx, &self.id).await?.task.queue;
-        let queue = find_queue(tx, &cx, &name).await?;
+        // A look without a lock tells the queue, whose turn comes before task rows.
+        let seen = tx.tasks(&self.call.scope, std::slice::from_ref(&self.id)).await?.pop();
+        let name = seen.ok_or_else(|| Refusal::TaskNotFound { id: self.id.clone() })?.task.queue;
+        let (cx, queue) = Cx::open_for_grant(tx, &self.call, &name).await?;
         let policy = cx.policy(&name);
         let mut row = find_task(tx, &cx, &self.id).await?;
         if policy.reclaim == Reclaim::Auto && row.task.lease_expired(cx.now) {

@@ -28,8 +28,9 @@ impl Intent for Block {
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
         let cx = Cx::open(tx, &self.call).await?;
         tx.lock_edges(&cx.scope).await?;
-        let row = find_task(tx, &cx, &self.task).await?;
+        // The blocker first: whoever settles it locks it before those that wait for it.
         let blocker = tx.task(&cx.scope, &self.by).await?;
+        let row = find_task(tx, &cx, &self.task).await?;
         let blocker = blocker.ok_or_else(|| Refusal::BlockerNotFound { id: self.by.clone() })?;
         if self.task == self.by {
             return Err(Refusal::WouldCycle { path: vec![self.by.clone(), self.by.clone()] }.into());
@@ -56,8 +57,9 @@ impl Intent for Unblock {
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
         let cx = Cx::open(tx, &self.call).await?;
         tx.lock_edges(&cx.scope).await?;
-        let row = find_task(tx, &cx, &self.task).await?;
+        // The blocker first: whoever settles it locks it before those that wait for it.
         let blocker = tx.task(&cx.scope, &self.by).await?;
+        let row = find_task(tx, &cx, &self.task).await?;
         let blocker = blocker.ok_or_else(|| Refusal::BlockerNotFound { id: self.by.clone() })?;
         let removed = remove(tx, &cx, row, &blocker).await?;
         removed.map(|_| ()).ok_or_else(|| Refusal::EdgeNotFound.into())

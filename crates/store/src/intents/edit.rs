@@ -32,6 +32,7 @@ impl Intent for Edit {
     type Output = Task;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Task> {
+        tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let mut row = find_task(tx, &cx, &self.id).await?;
         if row.task.status == Status::Done {

@@ -16,6 +16,7 @@ mod write;
 
 use std::sync::{Arc, OnceLock};
 
+use rota_core::select::Room;
 use rota_core::{Policy, QueuePolicy, Refusal, TaskId, UnixMillis};
 use sha2::Digest;
 
@@ -56,12 +57,25 @@ pub(crate) struct Cx {
 
 impl Cx {
     pub async fn open<T: Tx>(tx: &mut T, call: &Call) -> Result<Self, Fault> {
-        let now = match call.now {
-            Some(now) => now,
-            None => tx.clock().await?,
-        };
-        let published = tx.policy(&call.scope).await?.unwrap_or_else(default_policy);
+        let (clock, published) = tx.opening(&call.scope).await?;
+        let published = published.unwrap_or_else(default_policy);
+        let now = call.now.unwrap_or(clock);
         Ok(Self { scope: call.scope.clone(), now, actor: call.actor.clone(), published })
+    }
+
+    /// The same, and the turn of a queue where it is bounded. The clock is read again after the wait: a lease must
+    /// not be shorter for it.
+    pub async fn open_for_grant<T: Tx>(
+        tx: &mut T,
+        call: &Call,
+        queue: &str,
+    ) -> Outcome<(Self, Option<QueueRow>)> {
+        let mut cx = Self::open(tx, call).await?;
+        let row = find_queue(tx, &cx, queue).await?;
+        if call.now.is_none() && Room::is_bounded_by(cx.policy(queue)) {
+            cx.now = tx.clock().await?;
+        }
+        Ok((cx, row))
     }
 
     pub fn policy(&self, queue: &str) -> &QueuePolicy {
@@ -89,7 +103,7 @@ pub fn policy_version(policy: &Policy) -> String {
 /// A queue by name: its row, none if the policy knows it but nothing was added yet, or the refusal that lists the
 /// known ones.
 pub(crate) async fn find_queue<T: Tx>(tx: &mut T, cx: &Cx, name: &str) -> Outcome<Option<QueueRow>> {
-    let bounded = rota_core::select::Room::is_bounded_by(cx.policy(name));
+    let bounded = Room::is_bounded_by(cx.policy(name));
     if let Some(row) = tx.queue(&cx.scope, name, bounded).await? {
         return Ok(Some(row));
     }

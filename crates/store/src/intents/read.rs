@@ -72,11 +72,10 @@ impl Intent for Peek {
             assignee: None,
             filter: filter.clone(),
         };
-        let (lost, active): (Vec<Row>, Vec<Row>) = tx
-            .list(&cx.scope, &active)
-            .await?
-            .into_iter()
-            .partition(|row| !queue.paused && row.open_blockers == 0 && comes_back(&row.task, policy, &cx));
+        let (lost, active): (Vec<Row>, Vec<Row>) =
+            tx.list(&cx.scope, &active).await?.into_iter().partition(|row| {
+                !queue.paused && row.open_blockers == 0 && comes_back(&row.task, policy, &cx)
+            });
         let mut claimable = Vec::new();
         if !queue.paused {
             claimable.extend(lost.into_iter().filter_map(|row| as_if_lost(row, policy, &cx)));
@@ -115,6 +114,7 @@ async fn ready<T: Tx>(
     while rows.len() < peek.limit {
         let query = HeadQuery {
             queue: queue.key,
+            bucketed: cx.policy(&peek.queue).is_bucketed(),
             after,
             per_bucket: peek.limit,
             now: cx.now,

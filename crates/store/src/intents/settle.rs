@@ -50,7 +50,12 @@ impl Intent for Settle {
     type Output = Settled;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Settled> {
-        let cx = Cx::open(tx, &self.call).await?;
+        // Every writer takes locks in this order: the scope's edges, the queue's turn, task rows.
+        tx.share_edges(&self.call.scope).await?;
+        let (cx, queue) = match &self.then {
+            Some(claim) => Cx::open_for_grant(tx, &self.call, &claim.queue).await?,
+            None => (Cx::open(tx, &self.call).await?, None),
+        };
         let mut steps = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             let taken = match tx.task(&cx.scope, &step.id).await? {
@@ -60,7 +65,7 @@ impl Intent for Settle {
             steps.push(taken);
         }
         let granted = match &self.then {
-            Some(claim) => grant_next(tx, &cx, claim).await?,
+            Some(claim) => grant_next(tx, &cx, claim, queue).await?,
             None => Vec::new(),
         };
         Ok(Settled { steps, granted })
@@ -86,6 +91,7 @@ impl Intent for DeleteMany {
     type Output = usize;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<usize> {
+        tx.lock_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(0) };
         let filter = ListFilter {

@@ -117,6 +117,7 @@ pub(super) async fn standing<T: Tx>(tx: &mut T, cx: &Cx, row: &Row) -> Result<St
         open_blockers: row.open_blockers,
         stage: Stage::of(&row.task, &facts, cx.now),
         static_score: rank::static_score(&row.task, policy),
+        bucketed: policy.is_bucketed(),
         guarded: policy.score.as_ref().is_some_and(|score| score.starvation_guard_minutes.is_some()),
     })
 }

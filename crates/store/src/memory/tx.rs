@@ -112,6 +112,10 @@ impl Tx for MemoryTx {
         Ok(())
     }
 
+    async fn share_edges(&mut self, _scope: &str) -> Result<(), Fault> {
+        Ok(())
+    }
+
     async fn queue(&mut self, scope: &str, name: &str, _bounded: bool) -> Result<Option<QueueRow>, Fault> {
         Ok(self.state.queues.get(&(scope.to_owned(), name.to_owned())).cloned())
     }

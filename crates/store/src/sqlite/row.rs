@@ -166,17 +166,6 @@ impl<'a, 'conn> Binder<'a, 'conn> {
     }
 }
 
-/// Whether an edit touched what [`Binder::fields`] writes.
-pub(super) fn fields_differ(old: &Task, next: &Task) -> bool {
-    fn fields(task: &Task) -> impl PartialEq + use<'_> {
-        let Task { kind, priority, parent, depth, triggered_by, parent_iteration, host, title, .. } = task;
-        let Task { description, category, steps, spec_ref, reference, payload, created_at, .. } = task;
-        let placed = (kind, priority, parent, depth, triggered_by, parent_iteration, host, created_at);
-        (placed, (title, description, category, steps, spec_ref, reference, payload))
-    }
-    fields(old) != fields(next)
-}
-
 /// Reads one row of the journal.
 pub(super) fn event(row: &SqlRow<'_>) -> Read<Event> {
     let kind = row.get_ref(5)?.as_str()?;

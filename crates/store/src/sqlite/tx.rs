@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::store::Access;
 use crate::tx::{
     AgentRow, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow, Published,
-    QueueRow, Ranked, Row, Standing, StatusCount, Tx,
+    QueueRow, Ranked, Row, Standing, StatusCount, Tx, fields_differ,
 };
 
 /// One transaction. It owns its connection until it ends, so it can move between threads.
@@ -172,6 +172,10 @@ impl Tx for SqliteTx {
         Ok(())
     }
 
+    async fn share_edges(&mut self, _scope: &str) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// Writers have the whole file, so a bounded queue needs no turn of its own.
     async fn queue(&mut self, scope: &str, name: &str, _bounded: bool) -> Result<Option<QueueRow>, Fault> {
         self.one(sql::QUEUE, params![scope, name], queue_row)
@@ -258,7 +262,7 @@ impl Tx for SqliteTx {
 
     async fn update(&mut self, old: &Task, next: &Task, standing: &Standing) -> Result<(), Fault> {
         let seq = next.seq.cast_signed();
-        if row::fields_differ(old, next) {
+        if fields_differ(old, next) {
             self.bound(sql::UPDATE_FIELDS, |binder| binder.fields(next)?.bind(seq).map(drop))?;
         }
         self.bound(sql::UPDATE_STATE, |binder| binder.state(next, standing)?.bind(seq).map(drop))

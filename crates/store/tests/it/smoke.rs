@@ -13,11 +13,11 @@ fn id(text: &str) -> TaskId {
     TaskId::new(text).unwrap()
 }
 
-fn go<S: Store>(store: &S) {
+async fn go<S: Store>(store: &S) {
     let call = Call::in_scope("default").at(UnixMillis::new(1_000));
     let a = NewTask::new(id("a"), "tasks", "A");
     let b = NewTask { deps: vec![id("a")], ..NewTask::new(id("b"), "tasks", "B") };
-    block_on(store.perform(&Add { call: call.clone(), tasks: vec![a, b] })).unwrap();
+    store.perform(&Add { call: call.clone(), tasks: vec![a, b] }).await.unwrap();
     let claim = Claim {
         call: call.clone(),
         queue: "tasks".into(),
@@ -27,18 +27,28 @@ fn go<S: Store>(store: &S) {
         wanted: Wanted::default(),
         host: None,
     };
-    let grants = block_on(store.perform(&claim)).unwrap();
+    let grants = store.perform(&claim).await.unwrap();
     assert_eq!(grants.iter().map(|g| g.task.id.as_str()).collect::<Vec<_>>(), ["a"]);
     let done = Command::Done { caller: Caller::agent("x"), result: None };
     let settled =
-        block_on(store.perform(&Settle { then: Some(claim), ..Settle::one(call, id("a"), done) })).unwrap();
+        store.perform(&Settle { then: Some(claim), ..Settle::one(call, id("a"), done) }).await.unwrap();
     assert_eq!(settled.steps[0].as_ref().unwrap().status, Status::Done);
     assert_eq!(settled.granted[0].task.id.as_str(), "b");
 }
 
 #[test]
 fn both() {
-    go(&MemoryStore::new());
+    block_on(go(&MemoryStore::new()));
     let folder = tempfile::tempdir().unwrap();
-    go(&SqliteStore::open(&folder.path().join("rota.db")).unwrap());
+    block_on(go(&SqliteStore::open(&folder.path().join("rota.db")).unwrap()));
+}
+
+#[test]
+fn postgres() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let url = rota_testbed::Server::shared().fresh_url();
+        let store = rota_store::postgres::PostgresStore::open(&url).await.unwrap();
+        go(&store).await;
+    });
 }

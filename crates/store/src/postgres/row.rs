@@ -1,0 +1,197 @@
+//! Tasks and events as rows.
+
+use rota_core::event::{Event, EventData, EventKind};
+use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
+use tokio_postgres::Row as PgRow;
+use tokio_postgres::types::{FromSql, ToSql};
+
+use crate::fault::Fault;
+use crate::tx::{Row, Standing};
+
+type Read<T> = Result<T, Fault>;
+
+fn unreadable(problem: impl std::fmt::Display) -> Fault {
+    Fault::Unreadable { problem: problem.to_string() }
+}
+
+/// One column.
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a PgRow, column: usize) -> Read<T> {
+    row.try_get(column).map_err(unreadable)
+}
+
+pub(super) fn unsigned<T: TryFrom<i64>>(row: &PgRow, column: usize) -> Read<T> {
+    let number: i64 = get(row, column)?;
+    T::try_from(number).map_err(|_| unreadable(format_args!("{number} in column {column} is out of range")))
+}
+
+fn optional_unsigned<T: TryFrom<i64>>(row: &PgRow, column: usize) -> Read<Option<T>> {
+    let number: Option<i64> = get(row, column)?;
+    let narrow =
+        |number| T::try_from(number).map_err(|_| unreadable(format_args!("{number} is out of range")));
+    number.map(narrow).transpose()
+}
+
+pub(super) fn time(row: &PgRow, column: usize) -> Read<UnixMillis> {
+    get(row, column).map(UnixMillis::new)
+}
+
+pub(super) fn optional_time(row: &PgRow, column: usize) -> Read<Option<UnixMillis>> {
+    Ok(get::<Option<i64>>(row, column)?.map(UnixMillis::new))
+}
+
+pub(super) fn id(row: &PgRow, column: usize) -> Read<TaskId> {
+    get(row, column).map(TaskId::from_stored)
+}
+
+pub(super) fn json(row: &PgRow, column: usize) -> Read<Option<Json>> {
+    Ok(get::<Option<String>>(row, column)?.map(Json::from_stored))
+}
+
+/// '' is how a name that can be missing is kept in an index column.
+fn named(row: &PgRow, column: usize) -> Read<Option<String>> {
+    Ok(Some(get::<String>(row, column)?).filter(|name| !name.is_empty()))
+}
+
+pub(super) fn status(row: &PgRow, column: usize) -> Read<Status> {
+    let word: &str = get(row, column)?;
+    Status::from_word(word).ok_or_else(|| unreadable(format_args!("unknown status '{word}'")))
+}
+
+/// Reads the columns of `sql::columns!`.
+pub(super) fn task(row: &PgRow) -> Read<Row> {
+    let steps: Option<&str> = get(row, 25)?;
+    let steps = steps.map(|steps| serde_json::from_str(steps).map_err(unreadable)).transpose()?;
+    let task = Task {
+        seq: unsigned(row, 0)?,
+        scope: get(row, 1)?,
+        id: id(row, 2)?,
+        queue: get(row, 3)?,
+        kind: named(row, 4)?,
+        priority: optional_unsigned(row, 5)?,
+        status: status(row, 6)?,
+        parent: get::<Option<String>>(row, 7)?.map(TaskId::from_stored),
+        depth: unsigned(row, 8)?,
+        triggered_by: get(row, 9)?,
+        parent_iteration: optional_unsigned(row, 10)?,
+        artifact_present: get(row, 11)?,
+        iteration: unsigned(row, 12)?,
+        tries: unsigned(row, 13)?,
+        attempts: unsigned(row, 14)?,
+        limited_in_row: unsigned(row, 15)?,
+        fence: Fence::new(unsigned(row, 16)?),
+        assignee: get(row, 17)?,
+        lease_expires_at: optional_time(row, 18)?,
+        next_eligible_at: optional_time(row, 19)?,
+        open_since: time(row, 20)?,
+        host: named(row, 21)?,
+        title: get(row, 22)?,
+        description: get(row, 23)?,
+        category: get(row, 24)?,
+        steps: steps.unwrap_or_default(),
+        spec_ref: get(row, 26)?,
+        reference: get(row, 27)?,
+        payload: json(row, 28)?,
+        result: json(row, 29)?,
+        fail_reason: get(row, 30)?,
+        parked_reason: get(row, 31)?,
+        created_at: time(row, 32)?,
+        updated_at: time(row, 33)?,
+        started_at: optional_time(row, 34)?,
+        finished_at: optional_time(row, 35)?,
+        events: unsigned(row, 36)?,
+    };
+    Ok(Row { task, open_blockers: unsigned(row, 37)? })
+}
+
+/// Values of a statement, in order.
+#[derive(Default)]
+pub(super) struct Values(Vec<Box<dyn ToSql + Sync + Send>>);
+
+impl Values {
+    pub fn add(mut self, value: impl ToSql + Sync + Send + 'static) -> Self {
+        self.0.push(Box::new(value));
+        self
+    }
+
+    fn time(self, time: Option<UnixMillis>) -> Self {
+        self.add(time.map(UnixMillis::get))
+    }
+
+    pub fn refs(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.0.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect()
+    }
+
+    /// The columns of `sql::UPDATE_FIELDS`, and of `sql::INSERT` after its first three.
+    pub fn fields(self, task: &Task) -> Self {
+        let steps = (!task.steps.is_empty()).then(|| Json::of(&task.steps).as_str().to_owned());
+        self.add(task.kind.clone().unwrap_or_default())
+            .add(task.priority.map(i64::from))
+            .add(task.parent.as_ref().map(ToString::to_string))
+            .add(i64::from(task.depth))
+            .add(task.triggered_by.clone())
+            .add(task.parent_iteration.map(i64::from))
+            .add(task.host.clone().unwrap_or_default())
+            .add(task.title.clone())
+            .add(task.description.clone())
+            .add(task.category.clone())
+            .add(steps)
+            .add(task.spec_ref.clone())
+            .add(task.reference.clone())
+            .add(task.payload.as_ref().map(|json| json.as_str().to_owned()))
+            .add(i64::from(task.sort_priority()))
+            .add(task.created_at.get())
+    }
+
+    /// The columns of `sql::UPDATE_STATE`, and of `sql::INSERT` at its end.
+    pub fn state(self, task: &Task, standing: &Standing) -> Self {
+        self.add(task.status.word())
+            .add(task.artifact_present)
+            .add(i64::from(task.iteration))
+            .add(i64::from(task.tries))
+            .add(i64::from(task.attempts))
+            .add(i64::from(task.limited_in_row))
+            .add(task.fence.get().cast_signed())
+            .add(task.assignee.clone())
+            .time(task.lease_expires_at)
+            .time(task.next_eligible_at)
+            .add(task.open_since.get())
+            .add(task.result.as_ref().map(|json| json.as_str().to_owned()))
+            .add(task.fail_reason.clone())
+            .add(task.parked_reason.clone())
+            .add(task.updated_at.get())
+            .time(task.started_at)
+            .time(task.finished_at)
+            .add(task.events.cast_signed())
+            .add(i64::from(standing.open_blockers))
+            .add(standing.stage.number())
+            .add(standing.static_score)
+            .add(task.ready_at().get())
+            .add(standing.guarded)
+            .add(standing.bucketed)
+    }
+}
+
+/// Reads one row of the journal.
+pub(super) fn event(row: &PgRow) -> Read<Event> {
+    let kind: &str = get(row, 5)?;
+    let kind =
+        EventKind::from_word(kind).ok_or_else(|| unreadable(format_args!("unknown event '{kind}'")))?;
+    let word = |column: usize| -> Read<Option<Status>> {
+        if get::<Option<&str>>(row, column)?.is_none() { Ok(None) } else { status(row, column).map(Some) }
+    };
+    let data: EventData = serde_json::from_str(get(row, 11)?).map_err(unreadable)?;
+    Ok(Event {
+        seq: unsigned(row, 0)?,
+        scope: get(row, 1)?,
+        task: get::<Option<String>>(row, 2)?.map(TaskId::from_stored),
+        number: unsigned(row, 3)?,
+        at: time(row, 4)?,
+        kind,
+        from: word(6)?,
+        to: word(7)?,
+        actor: get(row, 8)?,
+        fence: optional_unsigned(row, 9)?.map(Fence::new),
+        policy: get(row, 10)?,
+        data,
+    })
+}

@@ -1,0 +1,190 @@
+//! The SQL of this store. Each text has its twin in the other SQL store, under the same name.
+
+/// Every column of a task, in the order that `row.rs` reads and writes them.
+macro_rules! columns {
+    () => {
+        "t.seq, t.scope, t.id, q.name, t.kind, t.priority, t.status, t.parent, t.depth, t.triggered_by, \
+         t.parent_iteration, t.artifact_present, t.iteration, t.tries, t.attempts, t.limited_in_row, t.fence, \
+         t.assignee, t.lease_expires_at, t.next_eligible_at, t.open_since, t.host, t.title, t.description, \
+         t.category, t.steps, t.spec_ref, t.reference, t.payload, t.result, t.fail_reason, t.parked_reason, \
+         t.created_at, t.updated_at, t.started_at, t.finished_at, t.events, t.open_blockers"
+    };
+}
+
+/// `SELECT` the columns of a task, then what follows.
+macro_rules! select {
+    ($($rest:literal),+) => {
+        concat!("SELECT ", columns!(), " FROM tasks t JOIN queues q ON q.key = t.queue ", $($rest),+)
+    };
+}
+
+pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+/// The clock and the version in force, in one round trip.
+pub const OPENING: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
+     (SELECT version FROM policies WHERE scope = $1 ORDER BY number DESC LIMIT 1)";
+
+pub const TASK: &str = select!("WHERE t.scope = $1 AND t.id = $2");
+pub const TASK_LOCKED: &str = select!("WHERE t.scope = $1 AND t.id = $2 FOR NO KEY UPDATE OF t");
+pub const TASKS: &str = select!("WHERE t.scope = $1 AND t.id = ANY($2)");
+pub const TASKS_BY_SEQ: &str = select!("WHERE t.seq = ANY($1)");
+pub const CHILDREN: &str = select!("WHERE t.scope = $1 AND t.parent = $2 ORDER BY t.id");
+pub const CHILDREN_LOCKED: &str =
+    select!("WHERE t.scope = $1 AND t.parent = $2 ORDER BY t.id FOR NO KEY UPDATE OF t");
+pub const DEPENDENTS: &str = select!(
+    "JOIN edges e ON e.scope = t.scope AND e.task = t.id WHERE e.scope = $1 AND e.blocker = $2 ORDER BY t.id"
+);
+/// Locks dependents in the order of their ids, so that two settling blockers meet without a deadlock.
+pub const LOCK_DEPENDENTS: &str = "SELECT 1 FROM tasks t JOIN edges e ON e.scope = t.scope AND e.task = t.id \
+     WHERE e.scope = $1 AND e.blocker = $2 ORDER BY t.id FOR NO KEY UPDATE OF t";
+pub const EXPIRED: &str = select!(
+    "WHERE t.queue = $1 AND t.status = 'active' AND t.lease_expires_at <= $2 \
+     ORDER BY t.lease_expires_at, t.kind, t.seq LIMIT $3"
+);
+pub const EXPIRED_LOCKED: &str = select!(
+    "WHERE t.queue = $1 AND t.status = 'active' AND t.lease_expires_at <= $2 \
+     ORDER BY t.lease_expires_at, t.kind, t.seq LIMIT $3 FOR NO KEY UPDATE OF t SKIP LOCKED"
+);
+pub const LIST: &str = select!(
+    "WHERE t.scope = $1 AND ($2::bigint IS NULL OR t.queue = $2) \
+       AND ($3::text[] IS NULL OR t.status = ANY($3)) AND ($4::text IS NULL OR t.assignee = $4) \
+       AND ($5::text[] IS NULL OR t.spec_ref = ANY($5)) AND ($6::text IS NULL OR t.category = $6)"
+);
+
+macro_rules! buckets {
+    ($($rest:literal),+) => {
+        concat!(
+            "WITH RECURSIVE level AS MATERIALIZED (SELECT sort_priority AS p FROM tasks \
+                 WHERE queue = $1 AND stage = 2 AND bucketed AND sort_priority > $2 ORDER BY sort_priority LIMIT 1), \
+             bucket AS ((SELECT kind, host, static_score FROM tasks WHERE queue = $1 AND stage = 2 AND bucketed \
+                     AND sort_priority = (SELECT p FROM level) ORDER BY kind, host, static_score LIMIT 1) \
+                 UNION ALL SELECT n.kind, n.host, n.static_score FROM bucket b CROSS JOIN LATERAL \
+                     (SELECT kind, host, static_score FROM tasks WHERE queue = $1 AND stage = 2 AND bucketed \
+                     AND sort_priority = (SELECT p FROM level) \
+                     AND (kind, host, static_score) > (b.kind, b.host, b.static_score) \
+                     ORDER BY kind, host, static_score LIMIT 1) n), \
+             wanted AS MATERIALIZED (SELECT kind, host, static_score FROM bucket \
+                 WHERE (host = '' OR $3::text IS NULL OR host = $3) AND kind <> ALL($4::text[])) ",
+            $($rest),+
+        )
+    };
+}
+
+/// The most urgent priority that has ready tasks, after $2.
+pub const NEXT_PRIORITY: &str = "SELECT sort_priority FROM tasks \
+     WHERE queue = $1 AND stage = 2 AND bucketed AND sort_priority > $2 ORDER BY sort_priority LIMIT 1";
+pub const NEXT_PLAIN_PRIORITY: &str = "SELECT sort_priority FROM tasks \
+     WHERE queue = $1 AND stage = 2 AND NOT bucketed AND sort_priority > $2 ORDER BY sort_priority LIMIT 1";
+/// The insertion numbers of the oldest of each bucket of the next priority, and of the longest waiting of each kind.
+pub const BUCKET_HEADS: &str = buckets!(
+    "SELECT h.seq FROM wanted b CROSS JOIN LATERAL (SELECT t.seq FROM tasks t WHERE t.queue = $1 AND t.stage = 2 \
+         AND t.bucketed AND t.sort_priority = (SELECT p FROM level) AND t.kind = b.kind AND t.host = b.host \
+         AND t.static_score = b.static_score AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $5) \
+         AND ($8::text IS NULL OR t.category = $8) AND ($9::text[] IS NULL OR t.spec_ref = ANY($9)) \
+         ORDER BY t.created_at, t.seq LIMIT $6) h \
+     UNION SELECT h.seq FROM (SELECT DISTINCT kind, host FROM wanted WHERE $7::bigint IS NOT NULL) b \
+         CROSS JOIN LATERAL (SELECT t.seq FROM tasks t WHERE t.queue = $1 AND t.stage = 2 AND t.guarded \
+         AND t.sort_priority = (SELECT p FROM level) AND t.kind = b.kind AND t.host = b.host AND t.ready_at < $7 \
+         AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $5) \
+         AND ($8::text IS NULL OR t.category = $8) AND ($9::text[] IS NULL OR t.spec_ref = ANY($9)) \
+         ORDER BY t.ready_at, t.created_at, t.seq LIMIT $6) h"
+);
+/// Locks chosen heads that are still ready and that nobody else has.
+pub const LOCK_HEADS: &str =
+    select!("WHERE t.seq = ANY($1) AND t.stage = 2 FOR NO KEY UPDATE OF t SKIP LOCKED");
+/// The oldest of one priority of a queue without buckets.
+pub const PLAIN_HEADS: &str = select!(
+    "WHERE t.queue = $1 AND t.stage = 2 AND NOT t.bucketed AND t.sort_priority = $2 \
+       AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $3) \
+       AND (t.host = '' OR $4::text IS NULL OR t.host = $4) AND ($6::text IS NULL OR t.category = $6) \
+       AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) ORDER BY t.created_at, t.seq LIMIT $5"
+);
+pub const PLAIN_HEADS_LOCKED: &str = select!(
+    "WHERE t.queue = $1 AND t.stage = 2 AND NOT t.bucketed AND t.sort_priority = $2 \
+       AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $3) \
+       AND (t.host = '' OR $4::text IS NULL OR t.host = $4) AND ($6::text IS NULL OR t.category = $6) \
+       AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) ORDER BY t.created_at, t.seq LIMIT $5 \
+     FOR NO KEY UPDATE OF t SKIP LOCKED"
+);
+/// Lets in what has cooled down.
+pub const ADMIT_DUE: &str = "WITH due AS MATERIALIZED (SELECT seq FROM tasks WHERE queue = $1 AND stage = 1 \
+         AND next_eligible_at <= $2 ORDER BY next_eligible_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) \
+     UPDATE tasks t SET stage = 2 FROM due WHERE t.seq = due.seq";
+pub const ACTIVE_BY_KIND: &str =
+    "SELECT kind, count(*) FROM tasks WHERE queue = $1 AND status = 'active' GROUP BY kind";
+pub const RANK_READY: &str = "SELECT seq, sort_priority, static_score, created_at, ready_at FROM tasks \
+     WHERE queue = $1 AND stage = 2 AND (next_eligible_at IS NULL OR next_eligible_at <= $2)";
+pub const RANK_DUE: &str = "SELECT seq, sort_priority, static_score, created_at, ready_at FROM tasks \
+     WHERE queue = $1 AND stage = 1 AND next_eligible_at <= $2";
+
+pub const INSERT: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
+     parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
+     created_at, status, artifact_present, iteration, tries, attempts, limited_in_row, fence, assignee, \
+     lease_expires_at, next_eligible_at, open_since, result, fail_reason, parked_reason, updated_at, started_at, \
+     finished_at, events, open_blockers, stage, static_score, ready_at, guarded, bucketed) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
+     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43) \
+     RETURNING seq";
+/// The part of a task that a lease moves; `seq` last.
+pub const UPDATE_STATE: &str = "UPDATE tasks SET status = $1, artifact_present = $2, iteration = $3, tries = $4, \
+     attempts = $5, limited_in_row = $6, fence = $7, assignee = $8, lease_expires_at = $9, next_eligible_at = $10, \
+     open_since = $11, result = $12, fail_reason = $13, parked_reason = $14, updated_at = $15, started_at = $16, \
+     finished_at = $17, events = $18, open_blockers = $19, stage = $20, static_score = $21, ready_at = $22, \
+     guarded = $23, bucketed = $24 WHERE seq = $25";
+/// The part that an edit changes; `seq` last.
+pub const UPDATE_FIELDS: &str = "UPDATE tasks SET kind = $1, priority = $2, parent = $3, depth = $4, \
+     triggered_by = $5, parent_iteration = $6, host = $7, title = $8, description = $9, category = $10, steps = $11, \
+     spec_ref = $12, reference = $13, payload = $14, sort_priority = $15, created_at = $16 WHERE seq = $17";
+
+pub const COUNT: &str = "SELECT status, open_blockers > 0, count(*) FROM tasks WHERE queue = $1 \
+     AND ($2::text IS NULL OR category = $2) AND ($3::text[] IS NULL OR spec_ref = ANY($3)) GROUP BY 1, 2";
+pub const SPECS: &str =
+    "SELECT DISTINCT spec_ref FROM tasks WHERE scope = $1 AND spec_ref IS NOT NULL ORDER BY spec_ref";
+
+/// Edge writers of a scope take turns.
+pub const LOCK_EDGES: &str = "SELECT pg_advisory_xact_lock(hashtextextended('rota edges ' || $1, 0))";
+/// Settling a task that others wait for keeps edge writers out, but not other settlers.
+pub const SHARE_EDGES: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended('rota edges ' || $1, 0))";
+
+pub const QUEUE: &str = "SELECT key, name, paused FROM queues WHERE scope = $1 AND name = $2";
+pub const LOCK_QUEUE: &str = "SELECT 1 FROM queues WHERE scope = $1 AND name = $2 FOR UPDATE";
+pub const QUEUES: &str = "SELECT key, name, paused FROM queues WHERE scope = $1 ORDER BY name";
+pub const ADD_QUEUE: &str = "INSERT INTO queues (scope, name) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+pub const PAUSE_QUEUE: &str = "UPDATE queues SET paused = $2 WHERE key = $1";
+
+pub const BLOCKERS: &str = "SELECT t.id, t.title, t.status, t.result FROM edges e \
+     JOIN tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = $1 AND e.task = $2 ORDER BY t.id";
+pub const EDGES: &str =
+    "SELECT task, blocker FROM edges WHERE scope = $1 AND task = ANY($2) ORDER BY task, blocker";
+pub const ADD_EDGE: &str =
+    "INSERT INTO edges (scope, task, blocker) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+pub const REMOVE_EDGE: &str = "DELETE FROM edges WHERE scope = $1 AND task = $2 AND blocker = $3";
+pub const HAS_DEPENDENTS: &str = "SELECT 1 FROM edges WHERE scope = $1 AND blocker = $2 LIMIT 1";
+pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blockers + $3 WHERE scope = $1 \
+     AND id IN (SELECT task FROM edges WHERE scope = $1 AND blocker = $2)";
+
+pub const APPEND: &str = "INSERT INTO journal (scope, task, number, at, kind, from_status, to_status, actor, fence, \
+     policy, data) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING seq";
+pub const EVENTS: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
+     data FROM journal WHERE scope = $1 AND seq > $2 AND ($4::text IS NULL OR task = $4) ORDER BY seq LIMIT $3";
+pub const EVENTS_NEWEST: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, \
+     policy, data FROM journal WHERE scope = $1 AND seq > $2 AND ($4::text IS NULL OR task = $4) \
+     ORDER BY seq DESC LIMIT $3";
+
+pub const POLICIES: &str = "SELECT number, version, document, published_at, actor FROM policies \
+     WHERE scope = $1 ORDER BY number";
+pub const ADD_POLICY: &str = "INSERT INTO policies (scope, number, version, document, published_at, actor) \
+     VALUES ($1, $2, $3, $4, $5, $6)";
+
+pub const ADD_AGENT: &str = "INSERT INTO agents (scope, id, pid, host, started_at, stopped_at) \
+     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+pub const AGENT: &str =
+    "SELECT id, pid, host, started_at, stopped_at FROM agents WHERE scope = $1 AND id = $2";
+pub const AGENTS: &str = "SELECT id, pid, host, started_at, stopped_at FROM agents WHERE scope = $1 \
+     ORDER BY started_at DESC, id";
+pub const STOP_AGENT: &str = "UPDATE agents SET stopped_at = $3 WHERE scope = $1 AND id = $2";
+
+pub const BLOCK: &str =
+    "SELECT upstream, blocked_until, hits, reason, updated_at FROM blocks WHERE upstream = $1";
+pub const SET_BLOCK: &str = "INSERT INTO blocks (upstream, blocked_until, hits, reason, updated_at) \
+     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (upstream) DO UPDATE SET blocked_until = excluded.blocked_until, \
+     hits = excluded.hits, reason = excluded.reason, updated_at = excluded.updated_at";

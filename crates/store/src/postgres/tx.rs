@@ -1,0 +1,473 @@
+//! One transaction on a PostgreSQL server.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use deadpool_postgres::Object;
+use rota_core::event::Event;
+use rota_core::rank::Rankable;
+use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
+use tokio_postgres::Row as PgRow;
+use tokio_postgres::types::ToSql;
+
+use super::row::{self, Values, get};
+use super::{Shared, sql};
+use crate::fault::Fault;
+use crate::store::Access;
+use crate::tx::{
+    AgentRow, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow, Published,
+    QueueRow, Ranked, Row, Standing, StatusCount, Tx, fields_differ,
+};
+
+/// Values of a statement.
+type Bound<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// One transaction. It owns its connection until it ends.
+pub struct PostgresTx {
+    shared: Arc<Shared>,
+    client: Option<Object>,
+    access: Access,
+}
+
+impl PostgresTx {
+    pub(super) async fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
+        let client = shared.client().await?;
+        let how = match access {
+            Access::Write => "BEGIN",
+            Access::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        };
+        let schema = &shared.schema;
+        let begin = format!(
+            "{how}; SET LOCAL search_path = {schema}; SET LOCAL lock_timeout = '30s'; \
+             SET LOCAL statement_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '60s'"
+        );
+        client.batch_execute(&begin).await.map_err(|error| shared.fault(error))?;
+        Ok(Self { shared, client: Some(client), access })
+    }
+
+    /// Undoes it and keeps the connection.
+    pub(super) async fn roll_back(mut self) -> Result<(), Fault> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(&mut self, how: &str) -> Result<(), Fault> {
+        let Some(client) = self.client.take() else { return Ok(()) };
+        let ended = client.batch_execute(how).await;
+        ended.map_err(|error| self.shared.fault(error))
+    }
+
+    fn client(&self) -> &Object {
+        match &self.client {
+            Some(client) => client,
+            None => unreachable!("a transaction has its connection until it ends"),
+        }
+    }
+
+    async fn query(&self, text: &str, bound: Bound<'_>) -> Result<Vec<PgRow>, Fault> {
+        let client = self.client();
+        let run = async {
+            let statement = client.prepare_cached(text).await?;
+            client.query(&statement, bound).await
+        };
+        run.await.map_err(|error| self.shared.fault(error))
+    }
+
+    async fn one(&self, text: &str, bound: Bound<'_>) -> Result<Option<PgRow>, Fault> {
+        Ok(self.query(text, bound).await?.into_iter().next())
+    }
+
+    async fn all<T>(
+        &self,
+        text: &str,
+        bound: Bound<'_>,
+        read: fn(&PgRow) -> Result<T, Fault>,
+    ) -> Result<Vec<T>, Fault> {
+        self.query(text, bound).await?.iter().map(read).collect()
+    }
+
+    async fn change(&self, text: &str, bound: Bound<'_>) -> Result<u64, Fault> {
+        let client = self.client();
+        let run = async {
+            let statement = client.prepare_cached(text).await?;
+            client.execute(&statement, bound).await
+        };
+        run.await.map_err(|error| self.shared.fault(error))
+    }
+
+    fn cached_policy(&self, scope: &str, version: &str) -> Option<Arc<Published>> {
+        let cache = self.shared.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = cache.as_ref().filter(|(of, published)| of == scope && published.version == version);
+        found.map(|(_, published)| Arc::clone(published))
+    }
+
+    async fn published(&self, scope: &str, version: Option<String>) -> Result<Option<Arc<Published>>, Fault> {
+        let Some(version) = version else { return Ok(None) };
+        if let Some(published) = self.cached_policy(scope, &version) {
+            return Ok(Some(published));
+        }
+        let rows = self.all(sql::POLICIES, &[&scope], policy_row).await?;
+        let Some(last) = rows.into_iter().next_back() else { return Ok(None) };
+        let policy = Policy::parse(last.document.as_str()).map_err(|error| Fault::UnreadablePolicy {
+            scope: scope.to_owned(),
+            problem: error.to_string(),
+        })?;
+        let published = Arc::new(Published { version: last.version, policy });
+        let mut cache = self.shared.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        *cache = Some((scope.to_owned(), Arc::clone(&published)));
+        Ok(Some(published))
+    }
+
+    fn writes(&self) -> bool {
+        self.access == Access::Write
+    }
+
+    async fn plain_heads(&self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
+        let after = query.after.map_or(-1, i64::from);
+        let Some(found) = self.one(sql::NEXT_PLAIN_PRIORITY, &[&query.queue, &after]).await? else {
+            return Ok(None);
+        };
+        let priority: i64 = get(&found, 0)?;
+        let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
+        let text = if self.writes() { sql::PLAIN_HEADS_LOCKED } else { sql::PLAIN_HEADS };
+        let (now, Filter { category, specs }) = (query.now.get(), query.filter);
+        let bound: Bound<'_> = &[&query.queue, &priority, &now, &query.host, &limit, category, specs];
+        let rows = self.all(text, bound, row::task).await?;
+        Ok(Some(Level { priority: row::unsigned(&found, 0)?, rows }))
+    }
+
+    async fn bucket_heads(&self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
+        let after = query.after.map_or(-1, i64::from);
+        let Some(found) = self.one(sql::NEXT_PRIORITY, &[&query.queue, &after]).await? else {
+            return Ok(None);
+        };
+        let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
+        let overdue = query.overdue_before.map(UnixMillis::get);
+        let (now, Filter { category, specs }) = (query.now.get(), query.filter);
+        let bound: Bound<'_> =
+            &[&query.queue, &after, &query.host, &query.full_kinds, &now, &limit, &overdue, category, specs];
+        let seqs = self.all(sql::BUCKET_HEADS, bound, |row| get::<i64>(row, 0)).await?;
+        let text = if self.writes() { sql::LOCK_HEADS } else { sql::TASKS_BY_SEQ };
+        let rows = self.all(text, &[&seqs], row::task).await?;
+        Ok(Some(Level { priority: row::unsigned(&found, 0)?, rows }))
+    }
+}
+
+impl Drop for PostgresTx {
+    fn drop(&mut self) {
+        let Some(client) = self.client.take() else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                runtime.spawn(async move {
+                    if client.batch_execute("ROLLBACK").await.is_err() {
+                        // The connection is broken: it must not go back to the pool half-way.
+                        drop(Object::take(client));
+                    }
+                });
+            }
+            Err(_) => drop(Object::take(client)),
+        }
+    }
+}
+
+fn ids(list: &[TaskId]) -> Vec<&str> {
+    list.iter().map(TaskId::as_str).collect()
+}
+
+impl Tx for PostgresTx {
+    async fn commit(mut self) -> Result<(), Fault> {
+        self.end("COMMIT").await
+    }
+
+    async fn clock(&mut self) -> Result<UnixMillis, Fault> {
+        let row = self.one(sql::CLOCK, &[]).await?;
+        row.as_ref().map_or(Ok(UnixMillis::default()), |row| row::time(row, 0))
+    }
+
+    async fn opening(&mut self, scope: &str) -> Result<(UnixMillis, Option<Arc<Published>>), Fault> {
+        let Some(row) = self.one(sql::OPENING, &[&scope]).await? else {
+            unreachable!("it has always one row")
+        };
+        let published = self.published(scope, get(&row, 1)?).await?;
+        Ok((row::time(&row, 0)?, published))
+    }
+
+    async fn policy(&mut self, scope: &str) -> Result<Option<Arc<Published>>, Fault> {
+        Ok(self.opening(scope).await?.1)
+    }
+
+    async fn add_policy(&mut self, scope: &str, row: &PolicyRow) -> Result<(), Fault> {
+        let (number, at) = (row.number.cast_signed(), row.published_at.get());
+        let document = row.document.as_str();
+        let bound: Bound<'_> = &[&scope, &number, &row.version, &document, &at, &row.actor];
+        self.change(sql::ADD_POLICY, bound).await.map(drop)
+    }
+
+    async fn policies(&mut self, scope: &str) -> Result<Vec<PolicyRow>, Fault> {
+        self.all(sql::POLICIES, &[&scope], policy_row).await
+    }
+
+    async fn lock_edges(&mut self, scope: &str) -> Result<(), Fault> {
+        self.query(sql::LOCK_EDGES, &[&scope]).await.map(drop)
+    }
+
+    async fn share_edges(&mut self, scope: &str) -> Result<(), Fault> {
+        self.query(sql::SHARE_EDGES, &[&scope]).await.map(drop)
+    }
+
+    /// Locks in one statement and reads in the next, which sees what the wait was for.
+    async fn queue(&mut self, scope: &str, name: &str, bounded: bool) -> Result<Option<QueueRow>, Fault> {
+        if bounded && self.writes() {
+            self.query(sql::LOCK_QUEUE, &[&scope, &name]).await?;
+        }
+        self.one(sql::QUEUE, &[&scope, &name]).await?.as_ref().map(queue_row).transpose()
+    }
+
+    async fn queues(&mut self, scope: &str) -> Result<Vec<QueueRow>, Fault> {
+        self.all(sql::QUEUES, &[&scope], queue_row).await
+    }
+
+    async fn ensure_queue(&mut self, scope: &str, name: &str) -> Result<QueueRow, Fault> {
+        if let Some(row) = self.one(sql::QUEUE, &[&scope, &name]).await? {
+            return queue_row(&row);
+        }
+        self.change(sql::ADD_QUEUE, &[&scope, &name]).await?;
+        match self.one(sql::QUEUE, &[&scope, &name]).await? {
+            Some(row) => queue_row(&row),
+            None => Err(Fault::Unreadable { problem: format!("queue '{name}' was added and is not there") }),
+        }
+    }
+
+    async fn set_queue_paused(&mut self, key: i64, paused: bool) -> Result<(), Fault> {
+        self.change(sql::PAUSE_QUEUE, &[&key, &paused]).await.map(drop)
+    }
+
+    async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {
+        let text = if self.writes() { sql::TASK_LOCKED } else { sql::TASK };
+        self.one(text, &[&scope, &id.as_str()]).await?.as_ref().map(row::task).transpose()
+    }
+
+    async fn tasks(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<Row>, Fault> {
+        if list.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.all(sql::TASKS, &[&scope, &ids(list)], row::task).await
+    }
+
+    async fn tasks_by_seq(&mut self, seqs: &[u64]) -> Result<Vec<Row>, Fault> {
+        let seqs: Vec<i64> = seqs.iter().map(|seq| seq.cast_signed()).collect();
+        self.all(sql::TASKS_BY_SEQ, &[&seqs], row::task).await
+    }
+
+    async fn list(&mut self, scope: &str, filter: &ListFilter) -> Result<Vec<Row>, Fault> {
+        let words: Vec<&str> = filter.statuses.iter().map(|status| status.word()).collect();
+        let statuses = (!words.is_empty()).then_some(words);
+        let Filter { category, specs } = &filter.filter;
+        let bound: Bound<'_> = &[&scope, &filter.queue, &statuses, &filter.assignee, specs, category];
+        self.all(sql::LIST, bound, row::task).await
+    }
+
+    async fn count(&mut self, queue: i64, filter: &Filter) -> Result<Vec<StatusCount>, Fault> {
+        let bound: Bound<'_> = &[&queue, &filter.category, &filter.specs];
+        self.all(sql::COUNT, bound, |row| {
+            Ok(StatusCount {
+                status: row::status(row, 0)?,
+                blocked: get(row, 1)?,
+                count: row::unsigned(row, 2)?,
+            })
+        })
+        .await
+    }
+
+    async fn specs(&mut self, scope: &str) -> Result<Vec<String>, Fault> {
+        self.all(sql::SPECS, &[&scope], |row| get(row, 0)).await
+    }
+
+    async fn insert(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<u64, Fault> {
+        let values = Values::default().add(task.scope.clone()).add(task.id.to_string()).add(queue);
+        let values = values.fields(task).state(task, standing);
+        match self.one(sql::INSERT, &values.refs()).await? {
+            Some(row) => row::unsigned(&row, 0),
+            None => Err(Fault::Unreadable { problem: "an insert returned no number".to_owned() }),
+        }
+    }
+
+    async fn update(&mut self, old: &Task, next: &Task, standing: &Standing) -> Result<(), Fault> {
+        let seq = next.seq.cast_signed();
+        if fields_differ(old, next) {
+            self.change(sql::UPDATE_FIELDS, &Values::default().fields(next).add(seq).refs()).await?;
+        }
+        self.change(sql::UPDATE_STATE, &Values::default().state(next, standing).add(seq).refs())
+            .await
+            .map(drop)
+    }
+
+    async fn blockers(&mut self, scope: &str, id: &TaskId) -> Result<Vec<Blocker>, Fault> {
+        self.all(sql::BLOCKERS, &[&scope, &id.as_str()], |row| {
+            let (id, title) = (row::id(row, 0)?, get(row, 1)?);
+            Ok(Blocker { id, title, status: row::status(row, 2)?, result: row::json(row, 3)? })
+        })
+        .await
+    }
+
+    async fn edges(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<(TaskId, TaskId)>, Fault> {
+        if list.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.all(sql::EDGES, &[&scope, &ids(list)], |row| Ok((row::id(row, 0)?, row::id(row, 1)?))).await
+    }
+
+    async fn add_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<bool, Fault> {
+        Ok(self.change(sql::ADD_EDGE, &[&scope, &task.as_str(), &blocker.as_str()]).await? == 1)
+    }
+
+    async fn remove_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<bool, Fault> {
+        Ok(self.change(sql::REMOVE_EDGE, &[&scope, &task.as_str(), &blocker.as_str()]).await? == 1)
+    }
+
+    async fn shift_dependents(&mut self, scope: &str, blocker: &TaskId, by: i32) -> Result<Vec<Row>, Fault> {
+        let blocker = blocker.as_str();
+        if self.one(sql::HAS_DEPENDENTS, &[&scope, &blocker]).await?.is_none() {
+            return Ok(Vec::new());
+        }
+        self.query(sql::LOCK_DEPENDENTS, &[&scope, &blocker]).await?;
+        self.change(sql::SHIFT_DEPENDENTS, &[&scope, &blocker, &i64::from(by)]).await?;
+        self.all(sql::DEPENDENTS, &[&scope, &blocker], row::task).await
+    }
+
+    async fn children(&mut self, scope: &str, parent: &TaskId) -> Result<Vec<Row>, Fault> {
+        let text = if self.writes() { sql::CHILDREN_LOCKED } else { sql::CHILDREN };
+        self.all(text, &[&scope, &parent.as_str()], row::task).await
+    }
+
+    async fn expired(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let text = if self.writes() { sql::EXPIRED_LOCKED } else { sql::EXPIRED };
+        self.all(text, &[&queue, &now.get(), &limit], row::task).await
+    }
+
+    async fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<usize, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let admitted = self.change(sql::ADMIT_DUE, &[&queue, &now.get(), &limit]).await?;
+        Ok(usize::try_from(admitted).unwrap_or(usize::MAX))
+    }
+
+    async fn active_by_kind(&mut self, queue: i64) -> Result<BTreeMap<String, u32>, Fault> {
+        let read = |row: &PgRow| Ok((get(row, 0)?, row::unsigned(row, 1)?));
+        Ok(self.all(sql::ACTIVE_BY_KIND, &[&queue], read).await?.into_iter().collect())
+    }
+
+    async fn heads(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
+        if query.bucketed { self.bucket_heads(query).await } else { self.plain_heads(query).await }
+    }
+
+    async fn rankables(&mut self, queue: i64, which: Ranked) -> Result<Vec<Rankable>, Fault> {
+        let (text, now) = match which {
+            Ranked::Ready(now) => (sql::RANK_READY, now),
+            Ranked::Due(now) => (sql::RANK_DUE, now),
+        };
+        self.all(text, &[&queue, &now.get()], |row| {
+            Ok(Rankable {
+                seq: row::unsigned(row, 0)?,
+                priority: row::unsigned(row, 1)?,
+                static_score: get(row, 2)?,
+                created_at: row::time(row, 3)?,
+                ready_at: row::time(row, 4)?,
+            })
+        })
+        .await
+    }
+
+    async fn append(&mut self, event: &Event) -> Result<u64, Fault> {
+        let data = Json::of(&event.data);
+        let (number, at) = (event.number.cast_signed(), event.at.get());
+        let (from, to) = (event.from.map(Status::word), event.to.map(Status::word));
+        let fence = event.fence.map(|fence| fence.get().cast_signed());
+        let task = event.task.as_ref().map(TaskId::as_str);
+        let (kind, data) = (event.kind.word(), data.as_str());
+        let bound: Bound<'_> = &[
+            &event.scope,
+            &task,
+            &number,
+            &at,
+            &kind,
+            &from,
+            &to,
+            &event.actor,
+            &fence,
+            &event.policy,
+            &data,
+        ];
+        match self.one(sql::APPEND, bound).await? {
+            Some(row) => row::unsigned(&row, 0),
+            None => Err(Fault::Unreadable { problem: "an insert returned no number".to_owned() }),
+        }
+    }
+
+    async fn events(&mut self, scope: &str, filter: &EventFilter) -> Result<Vec<Event>, Fault> {
+        let limit = filter.limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
+        let task = filter.task.as_ref().map(TaskId::as_str);
+        let text = if filter.newest { sql::EVENTS_NEWEST } else { sql::EVENTS };
+        let after = filter.after.cast_signed();
+        let mut events = self.all(text, &[&scope, &after, &limit, &task], row::event).await?;
+        if filter.newest {
+            events.reverse();
+        }
+        Ok(events)
+    }
+
+    async fn add_agent(&mut self, scope: &str, agent: &AgentRow) -> Result<bool, Fault> {
+        let (started, stopped) = (agent.started_at.get(), agent.stopped_at.map(UnixMillis::get));
+        let bound: Bound<'_> = &[&scope, &agent.id, &i64::from(agent.pid), &agent.host, &started, &stopped];
+        Ok(self.change(sql::ADD_AGENT, bound).await? == 1)
+    }
+
+    async fn agent(&mut self, scope: &str, id: &str) -> Result<Option<AgentRow>, Fault> {
+        self.one(sql::AGENT, &[&scope, &id]).await?.as_ref().map(agent_row).transpose()
+    }
+
+    async fn agents(&mut self, scope: &str) -> Result<Vec<AgentRow>, Fault> {
+        self.all(sql::AGENTS, &[&scope], agent_row).await
+    }
+
+    async fn stop_agent(&mut self, scope: &str, id: &str, at: UnixMillis) -> Result<(), Fault> {
+        self.change(sql::STOP_AGENT, &[&scope, &id, &at.get()]).await.map(drop)
+    }
+
+    async fn block(&mut self, upstream: &str) -> Result<Option<BlockRow>, Fault> {
+        let read = |row: &PgRow| {
+            Ok(BlockRow {
+                upstream: get(row, 0)?,
+                blocked_until: row::optional_time(row, 1)?,
+                hits: row::unsigned(row, 2)?,
+                reason: get(row, 3)?,
+                updated_at: row::time(row, 4)?,
+            })
+        };
+        self.one(sql::BLOCK, &[&upstream]).await?.as_ref().map(read).transpose()
+    }
+
+    async fn set_block(&mut self, block: &BlockRow) -> Result<(), Fault> {
+        let (until, hits) = (block.blocked_until.map(UnixMillis::get), i64::from(block.hits));
+        let bound: Bound<'_> = &[&block.upstream, &until, &hits, &block.reason, &block.updated_at.get()];
+        self.change(sql::SET_BLOCK, bound).await.map(drop)
+    }
+}
+
+fn queue_row(row: &PgRow) -> Result<QueueRow, Fault> {
+    Ok(QueueRow { key: get(row, 0)?, name: get(row, 1)?, paused: get(row, 2)? })
+}
+
+fn agent_row(row: &PgRow) -> Result<AgentRow, Fault> {
+    let (id, pid, host) = (get(row, 0)?, row::unsigned(row, 1)?, get(row, 2)?);
+    Ok(AgentRow { id, pid, host, started_at: row::time(row, 3)?, stopped_at: row::optional_time(row, 4)? })
+}
+
+fn policy_row(row: &PgRow) -> Result<PolicyRow, Fault> {
+    Ok(PolicyRow {
+        number: row::unsigned(row, 0)?,
+        version: get(row, 1)?,
+        document: Json::from_stored(get(row, 2)?),
+        published_at: row::time(row, 3)?,
+        actor: get(row, 4)?,
+    })
+}
