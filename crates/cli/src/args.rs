@@ -20,7 +20,7 @@ pub struct Cli {
 /// What every command takes.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Common {
-    /// Where tasks are kept: sqlite:PATH [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
+    /// Where tasks are kept: sqlite:PATH or postgres://… [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
     #[arg(long, global = true, value_name = "STORE", help_heading = "Common options")]
     pub store: Option<String>,
     /// Namespace of tasks, queues and policy [env: ROTA_SCOPE] [default: default]

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rota_core::UnixMillis;
-use rota_store::sqlite::SqliteStore;
+use rota_store::{AnyStore, Location};
 use rota_verbs::{Context, checked_name};
 
 use crate::args::Common;
@@ -22,7 +22,7 @@ pub fn variable(name: &str) -> CliResult<Option<String>> {
 }
 
 /// The store and surroundings that flags, variables and configuration name.
-pub fn context(common: &Common) -> CliResult<Context<SqliteStore>> {
+pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
     let here = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
     let root = git_root(&here);
     let base = root.clone().unwrap_or_else(|| here.clone());
@@ -36,16 +36,18 @@ pub fn context(common: &Common) -> CliResult<Context<SqliteStore>> {
     let scope = given(&common.scope, "ROTA_SCOPE")?.or(config.scope);
     let scope = checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned());
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
-    let path = match given(&common.store, "ROTA_STORE")? {
-        Some(store) => here.join(sqlite_path(&store)?),
+    let location = match given(&common.store, "ROTA_STORE")? {
+        Some(store) => location(&store, &here)?,
         None => match config.store.filter(|store| !store.is_empty()) {
-            Some(store) => config_folder.join(sqlite_path(&store)?),
-            None => base.join(".rota").join("rota.db"),
+            Some(store) => location(&store, &config_folder)?,
+            None => Location::Sqlite(base.join(".rota").join("rota.db")),
         },
     };
-    make_rota_folder(&path)?;
+    if let Location::Sqlite(path) = &location {
+        make_rota_folder(path)?;
+    }
     Ok(Context {
-        store: SqliteStore::open(&path)?,
+        store: AnyStore::open(&location)?,
         scope,
         agent,
         lease: common.lease_id.clone().filter(|lease| !lease.is_empty()),
@@ -70,14 +72,12 @@ fn configuration(common: &Common, base: &Path) -> CliResult<(Config, PathBuf)> {
     Ok((config, folder))
 }
 
-/// The path in `sqlite:PATH`.
-fn sqlite_path(store: &str) -> CliResult<PathBuf> {
-    if let Some(path) = store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
-        return Ok(PathBuf::from(path));
-    }
-    // What is behind the scheme may hold a password.
-    let shown = store.split_once(':').map_or(store.to_owned(), |(scheme, _)| format!("{scheme}:…"));
-    Err(CliError::value(format!("store '{shown}' cannot be opened by this rota, use sqlite:PATH")))
+/// Where a store is; the path of a file counts from `base`.
+fn location(store: &str, base: &Path) -> CliResult<Location> {
+    Ok(match Location::parse(store)? {
+        Location::Sqlite(path) => Location::Sqlite(base.join(path)),
+        other => other,
+    })
 }
 
 /// Makes `.rota` for a new database, with a `.gitignore` that keeps it out of the repository. Other folders are the

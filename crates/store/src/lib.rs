@@ -1,8 +1,9 @@
 //! What Rota remembers: tasks, edges, queues, policies, agents and the journal, in one transaction per intent.
 //!
 //! [`Store`] begins transactions, [`Tx`] is what one can do, [`intents`] is what callers want. Three stores share
-//! them: [`memory`] is the reference, [`sqlite`] the default.
+//! them: [`memory`] is the reference, [`sqlite`] the default, [`postgres`] for many hosts.
 
+mod any;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -14,9 +15,10 @@ pub mod sqlite;
 mod store;
 mod tx;
 
+pub use any::{AnyStore, Location};
 pub use fault::{Error, Fault, Outcome};
 pub use store::{Access, Intent, Store, block_on};
 pub use tx::{
-    AgentRow, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow, Published,
-    QueueRow, Ranked, Row, Standing, StatusCount, Tx,
+    AgentRow, AnyTx, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow,
+    Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx,
 };

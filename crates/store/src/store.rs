@@ -1,6 +1,7 @@
 //! The store: transactions, and what they are for.
 
 use std::future::Future;
+use std::sync::OnceLock;
 
 use crate::fault::{Fault, Outcome};
 use crate::tx::Tx;
@@ -49,8 +50,15 @@ pub trait Intent: Sync {
     fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Outcome<Self::Output>> + Send;
 }
 
-/// Runs a future of a store that never waits for another thread: memory and SQLite block instead of yielding.
+/// The runtime of a program that waits for a server; none in one that only opens files.
+static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+
+/// Runs a future to its end on this thread. Memory and SQLite never make it wait; with [`crate::AnyStore`] on a server
+/// the program's runtime waits.
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    if let Some(runtime) = RUNTIME.get() {
+        return runtime.block_on(future);
+    }
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     loop {
@@ -59,4 +67,14 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         }
         std::thread::yield_now();
     }
+}
+
+/// Gives the program a runtime; what was made first stays.
+pub(crate) fn need_runtime() -> std::io::Result<()> {
+    if RUNTIME.get().is_none() {
+        let made = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // Two threads may both have made one; the second is dropped.
+        drop(RUNTIME.set(made));
+    }
+    Ok(())
 }

@@ -11,6 +11,9 @@ use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 
 use crate::fault::Fault;
+use crate::memory::MemoryTx;
+use crate::postgres::PostgresTx;
+use crate::sqlite::SqliteTx;
 
 /// A task with the count of its blockers that are not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -243,6 +246,40 @@ macro_rules! tx {
 
             /// Makes it durable. A crash before this returns leaves all of it or nothing.
             fn commit(self) -> impl Future<Output = Result<(), Fault>> + Send;
+        }
+
+        /// A transaction on whatever store was opened.
+        #[allow(missing_docs, reason = "the variants are the stores")]
+        pub enum AnyTx {
+            Memory(Box<MemoryTx>),
+            Sqlite(Box<SqliteTx>),
+            Postgres(Box<PostgresTx>),
+        }
+
+        impl Tx for AnyTx {
+            $(async fn $name(&mut self $(, $arg: $type)*) -> Result<$out, Fault> {
+                match self {
+                    Self::Memory(tx) => tx.$name($($arg),*).await,
+                    Self::Sqlite(tx) => tx.$name($($arg),*).await,
+                    Self::Postgres(tx) => tx.$name($($arg),*).await,
+                }
+            })*
+
+            async fn opening(&mut self, scope: &str) -> Result<(UnixMillis, Option<Arc<Published>>), Fault> {
+                match self {
+                    Self::Memory(tx) => tx.opening(scope).await,
+                    Self::Sqlite(tx) => tx.opening(scope).await,
+                    Self::Postgres(tx) => tx.opening(scope).await,
+                }
+            }
+
+            async fn commit(self) -> Result<(), Fault> {
+                match self {
+                    Self::Memory(tx) => tx.commit().await,
+                    Self::Sqlite(tx) => tx.commit().await,
+                    Self::Postgres(tx) => tx.commit().await,
+                }
+            }
         }
     };
 }

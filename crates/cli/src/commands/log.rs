@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rota_store::sqlite::SqliteStore;
+use rota_store::AnyStore;
 use rota_verbs::log::{EventPayload, Log, log};
 use rota_verbs::{Context, Payload};
 
@@ -31,12 +31,7 @@ pub fn run(common: &Common, args: LogArgs) -> CliResult<ExitCode> {
     follow(&cx, common, args.task, last)
 }
 
-fn follow(
-    cx: &Context<SqliteStore>,
-    common: &Common,
-    task: Option<String>,
-    from: u64,
-) -> CliResult<ExitCode> {
+fn follow(cx: &Context<AnyStore>, common: &Common, task: Option<String>, from: u64) -> CliResult<ExitCode> {
     let mut after = from;
     loop {
         let next = Log { task: task.clone(), after, limit: Some(1_000), newest: false };

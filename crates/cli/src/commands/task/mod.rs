@@ -11,7 +11,7 @@ mod update;
 
 use std::process::ExitCode;
 
-use rota_store::sqlite::SqliteStore;
+use rota_store::AnyStore;
 use rota_verbs::Context;
 
 use super::help_of;
@@ -25,7 +25,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn context(&self) -> CliResult<Context<SqliteStore>> {
+    fn context(&self) -> CliResult<Context<AnyStore>> {
         locate::context(self.common)
     }
 

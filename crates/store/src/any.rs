@@ -1,0 +1,83 @@
+//! Whatever store a URL names.
+
+use std::path::PathBuf;
+
+use crate::fault::{Fault, Outcome};
+use crate::memory::MemoryStore;
+use crate::postgres::PostgresStore;
+use crate::sqlite::SqliteStore;
+use crate::store::{Access, Intent, Store, block_on, need_runtime};
+use crate::tx::AnyTx;
+
+/// Where a store is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Location {
+    /// `memory:`, gone with the process.
+    Memory,
+    /// `sqlite:PATH`
+    Sqlite(PathBuf),
+    /// `postgres://…`; may hold a password, so it is never shown.
+    Postgres(String),
+}
+
+impl Location {
+    /// Reads `memory:`, `sqlite:PATH` or `postgres://…`.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
+        if text == "memory:" {
+            return Ok(Self::Memory);
+        }
+        if let Some(path) = text.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
+            return Ok(Self::Sqlite(PathBuf::from(path)));
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Self::Postgres(text.to_owned()));
+        }
+        // What is behind the scheme may hold a password.
+        let shown = text.split_once(':').map_or(text.to_owned(), |(scheme, _)| format!("{scheme}:…"));
+        let shown = rota_core::text::escaped(&shown).into_owned();
+        Err(Fault::BadUrl { problem: format!("'{shown}' is none of sqlite:PATH, postgres://…, memory:") })
+    }
+}
+
+/// A store of any kind.
+#[derive(Clone)]
+#[allow(missing_docs, reason = "the variants are the stores")]
+pub enum AnyStore {
+    Memory(MemoryStore),
+    Sqlite(SqliteStore),
+    Postgres(PostgresStore),
+}
+
+impl AnyStore {
+    /// Opens it, waiting on this thread. A server gives the program a runtime, which [`block_on`] then uses.
+    pub fn open(location: &Location) -> Result<Self, Fault> {
+        match location {
+            Location::Memory => Ok(Self::Memory(MemoryStore::new())),
+            Location::Sqlite(path) => SqliteStore::open(path).map(Self::Sqlite),
+            Location::Postgres(url) => {
+                need_runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
+                block_on(PostgresStore::open(url)).map(Self::Postgres)
+            }
+        }
+    }
+}
+
+impl Store for AnyStore {
+    type Tx = AnyTx;
+
+    async fn begin(&self, access: Access) -> Result<AnyTx, Fault> {
+        Ok(match self {
+            Self::Memory(store) => AnyTx::Memory(Box::new(store.begin(access).await?)),
+            Self::Sqlite(store) => AnyTx::Sqlite(Box::new(store.begin(access).await?)),
+            Self::Postgres(store) => AnyTx::Postgres(Box::new(store.begin(access).await?)),
+        })
+    }
+
+    async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
+        match self {
+            Self::Memory(store) => store.perform(intent).await,
+            Self::Sqlite(store) => store.perform(intent).await,
+            Self::Postgres(store) => store.perform(intent).await,
+        }
+    }
+}
