@@ -9,87 +9,103 @@ use super::{row, sql};
 use crate::fault::Fault;
 use crate::tx::{HeadQuery, Level, Row};
 
+/// A bucket, known by the oldest task in it.
 struct Bucket {
-    kind: String,
-    host: String,
+    priority: u32,
     static_score: i64,
+    head: Row,
+}
+
+impl Bucket {
+    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        let head = row::task(row)?;
+        Ok(Self {
+            priority: row.get(row::TASK_COLUMNS)?,
+            static_score: row.get(row::TASK_COLUMNS + 1)?,
+            head,
+        })
+    }
+
+    fn kind(&self) -> &str {
+        self.head.task.kind.as_deref().unwrap_or_default()
+    }
+
+    fn host(&self) -> &str {
+        self.head.task.host.as_deref().unwrap_or_default()
+    }
+
+    /// Whether its head is all that is wanted of it.
+    fn head_suffices(&self, query: &HeadQuery<'_>) -> bool {
+        let due = self.head.task.next_eligible_at.is_none_or(|due| due <= query.now);
+        query.per_bucket == 1 && query.filter.is_empty() && due
+    }
 }
 
 impl SqliteTx {
     pub(super) fn level(&self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
         let after = query.after.map_or(-1, i64::from);
-        let priority: Option<u32> =
-            self.one(sql::NEXT_PRIORITY, params![query.queue, after], |row| row.get(0))?;
-        let Some(priority) = priority else { return Ok(None) };
+        let first = self.one(sql::FIRST_HEAD, params![query.queue, after], Bucket::read)?;
+        let Some(mut bucket) = first else { return Ok(None) };
+        let priority = bucket.priority;
         let mut rows = Vec::new();
-        let mut bucket: Option<Bucket> = None;
         let mut overdue_of: Option<(String, String)> = None;
         loop {
-            let Some(next) = self.next_bucket(query.queue, priority, bucket.as_ref())? else { break };
-            let elsewhere = query.host.is_some_and(|here| !next.host.is_empty() && next.host != here);
-            if !elsewhere && !query.full_kinds.contains(&next.kind) {
-                self.oldest(query, priority, &next, &mut rows)?;
-                let place = (next.kind.clone(), next.host.clone());
-                if overdue_of.as_ref() != Some(&place) {
-                    self.overdue(query, priority, &next, &mut rows)?;
-                    overdue_of = Some(place);
-                }
+            let (kind, host) = (bucket.kind().to_owned(), bucket.host().to_owned());
+            let elsewhere = query.host.is_some_and(|here| !host.is_empty() && host != here);
+            let wanted = !elsewhere && !query.full_kinds.contains(&kind);
+            if wanted && overdue_of.as_ref().is_none_or(|(of, at)| *of != kind || *at != host) {
+                self.overdue(query, &bucket, &mut rows)?;
+                overdue_of = Some((kind.clone(), host.clone()));
             }
-            bucket = Some(next);
+            if wanted && !bucket.head_suffices(query) {
+                self.oldest(query, &bucket, &mut rows)?;
+            }
+            let bound = params![query.queue, priority, kind, host, bucket.static_score];
+            let next = self.one(sql::NEXT_HEAD, bound, Bucket::read)?;
+            if wanted && bucket.head_suffices(query) {
+                rows.push(bucket.head);
+            }
+            match next {
+                Some(next) => bucket = next,
+                None => return Ok(Some(Level { priority, rows })),
+            }
         }
-        Ok(Some(Level { priority, rows }))
     }
 
-    fn next_bucket(
-        &self,
-        queue: i64,
-        priority: u32,
-        after: Option<&Bucket>,
-    ) -> Result<Option<Bucket>, Fault> {
-        let (kind, host, score) = match after {
-            Some(bucket) => (bucket.kind.as_str(), bucket.host.as_str(), bucket.static_score),
-            None => ("", "", i64::MIN),
-        };
-        self.one(sql::NEXT_BUCKET, params![queue, priority, kind, host, score], |row| {
-            Ok(Bucket { kind: row.get(0)?, host: row.get(1)?, static_score: row.get(2)? })
-        })
-    }
-
-    fn oldest(
-        &self,
-        query: &HeadQuery<'_>,
-        priority: u32,
-        of: &Bucket,
-        into: &mut Vec<Row>,
-    ) -> Result<(), Fault> {
+    fn oldest(&self, query: &HeadQuery<'_>, of: &Bucket, into: &mut Vec<Row>) -> Result<(), Fault> {
         let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
         let now = query.now.get();
         if query.filter.is_empty() {
-            let bound = params![query.queue, priority, of.kind, of.host, of.static_score, now, limit];
+            let bound = params![query.queue, of.priority, of.kind(), of.host(), of.static_score, now, limit];
             return self.extend(sql::BUCKET_HEADS, bound, row::task, into);
         }
         let specs = query.filter.specs.as_ref().map(Json::of);
         let specs = specs.as_ref().map(Json::as_str);
         let category = query.filter.category.as_deref();
-        let bound =
-            params![query.queue, priority, of.kind, of.host, of.static_score, now, limit, category, specs];
+        let bound = params![
+            query.queue,
+            of.priority,
+            of.kind(),
+            of.host(),
+            of.static_score,
+            now,
+            limit,
+            category,
+            specs
+        ];
         self.extend(sql::BUCKET_HEADS_FILTERED, bound, row::task, into)
     }
 
-    fn overdue(
-        &self,
-        query: &HeadQuery<'_>,
-        priority: u32,
-        of: &Bucket,
-        into: &mut Vec<Row>,
-    ) -> Result<(), Fault> {
+    /// The longest waiting of the bucket's kind and host, over all of their buckets.
+    fn overdue(&self, query: &HeadQuery<'_>, of: &Bucket, into: &mut Vec<Row>) -> Result<(), Fault> {
         let Some(before) = query.overdue_before else { return Ok(()) };
         let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
         let specs = query.filter.specs.as_ref().map(Json::of);
         let specs = specs.as_ref().map(Json::as_str);
         let category = query.filter.category.as_deref();
         let (before, now) = (before.get(), query.now.get());
-        let bound = params![query.queue, priority, of.kind, of.host, before, now, limit, category, specs];
+        let bound =
+            params![query.queue, of.priority, of.kind(), of.host(), before, now, limit, category, specs];
         self.extend(sql::OVERDUE_HEADS, bound, row::task, into)
     }
 

@@ -39,6 +39,8 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
     let connection = Connection::open_with_flags(path, flags).map_err(to_fault)?;
     connection.busy_timeout(PATIENCE).map_err(to_fault)?;
     connection.set_prepared_statement_cache_capacity(64);
+    // Plans depend on the text alone: otherwise SQLite compiles a statement anew each time its LIMIT is bound.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(to_fault)?;
     // A command that lives for milliseconds must not pay for a checkpoint when it closes.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(to_fault)?;
     connection

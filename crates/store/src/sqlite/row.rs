@@ -49,6 +49,9 @@ pub(super) fn status(row: &SqlRow<'_>, column: usize) -> Read<Status> {
     Status::from_word(word).ok_or_else(|| unreadable(column, format!("unknown status '{word}'")))
 }
 
+/// How many columns `sql::columns!` has.
+pub(super) const TASK_COLUMNS: usize = 38;
+
 /// Reads the columns of `sql::columns!`.
 pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
     let steps: Option<String> = row.get(25)?;

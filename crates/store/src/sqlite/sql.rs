@@ -52,13 +52,24 @@ pub const LIST_ACTIVE: &str = select!(
        AND (?6 IS NULL OR t.category = ?6) AND (?5 IS NULL OR t.spec_ref IN (SELECT value FROM json_each(?5)))"
 );
 
-/// The most urgent priority that has ready tasks, after ?2.
-pub const NEXT_PRIORITY: &str = "SELECT sort_priority FROM tasks INDEXED BY tasks_ready \
-     WHERE queue = ?1 AND stage = 2 AND sort_priority > ?2 ORDER BY sort_priority LIMIT 1";
-/// The next bucket of a priority after (kind, host, static score).
-pub const NEXT_BUCKET: &str = "SELECT kind, host, static_score FROM tasks INDEXED BY tasks_ready \
-     WHERE queue = ?1 AND stage = 2 AND sort_priority = ?2 AND (kind, host, static_score) > (?3, ?4, ?5) \
-     ORDER BY kind, host, static_score LIMIT 1";
+/// The head of the first bucket of the most urgent priority after ?2.
+pub const FIRST_HEAD: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", t.sort_priority, t.static_score FROM tasks t INDEXED BY tasks_ready CROSS JOIN queues q ON q.key = t.queue \
+     WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority > ?2 \
+     ORDER BY t.sort_priority, t.kind, t.host, t.static_score, t.created_at, t.seq LIMIT 1"
+);
+/// The head of the next bucket of a priority after (kind, host, static score). A comparison of rows seeks to the first
+/// one that is not less, so the time behind every possible one takes it past the whole bucket instead of through it.
+pub const NEXT_HEAD: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", t.sort_priority, t.static_score FROM tasks t INDEXED BY tasks_ready CROSS JOIN queues q ON q.key = t.queue \
+     WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority = ?2 \
+       AND (t.kind, t.host, t.static_score, t.created_at) > (?3, ?4, ?5, 9223372036854775807) \
+     ORDER BY t.kind, t.host, t.static_score, t.created_at, t.seq LIMIT 1"
+);
 /// The oldest of a bucket. Everything in the index is due, except for a `now` before the one that let it in.
 pub const BUCKET_HEADS: &str = select!(
     "WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority = ?2 AND t.kind = ?3 AND t.host = ?4 \
