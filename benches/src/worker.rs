@@ -1,0 +1,181 @@
+//! Workers: each a process of its own that claims and settles until its time is up, on the bare side or on ours.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rota_core::lease::Caller;
+use rota_core::transition;
+use rota_store::intents::Call;
+use rota_store::intents::claim::{Claim, Grant, Wanted};
+use rota_store::intents::settle::{Settle, Step};
+use rota_store::sqlite::SqliteStore;
+use rota_store::{Store, block_on};
+
+use crate::Result;
+use crate::bare::Bare;
+
+/// Whose code runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// rusqlite, nothing else.
+    Bare,
+    /// The store.
+    Rota,
+}
+
+/// How tasks are claimed and settled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Claim so many in one transaction, settle them in a second one.
+    Pair(usize),
+    /// Settle one and claim the next in one transaction.
+    Fused,
+}
+
+/// What a process got done.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Share {
+    /// Tasks claimed and settled.
+    pub tasks: f64,
+    /// For how long it worked.
+    pub seconds: f64,
+    /// The longest it took from one turn to the next, in milliseconds.
+    pub longest_ms: f64,
+}
+
+/// Something that works in turns; after each it says how many tasks it got done, and hears whether to go on.
+pub trait Loop {
+    /// Works until told to stop or until nothing is left.
+    fn turns(&mut self, mode: Mode, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()>;
+}
+
+struct Rota {
+    store: SqliteStore,
+    claim: Claim,
+}
+
+impl Rota {
+    fn open(path: &Path, agent: &str) -> Result<Self> {
+        let claim = Claim {
+            call: Call { scope: "default".to_owned(), now: None, actor: Some(agent.to_owned()) },
+            queue: "tasks".to_owned(),
+            limit: 1,
+            agent: Some(agent.to_owned()),
+            ttl_ms: None,
+            wanted: Wanted::default(),
+            host: None,
+        };
+        Ok(Self { store: SqliteStore::open(path)?, claim })
+    }
+
+    fn settle(&self, granted: Vec<Grant>, then: Option<Claim>) -> Result<Vec<Grant>> {
+        let steps = granted.into_iter().map(|grant| {
+            let caller = Caller { agent: self.claim.agent.clone(), lease: grant.task.lease() };
+            Step { id: grant.task.id, command: transition::Command::Done { caller, result: None } }
+        });
+        let settle = Settle { call: self.claim.call.clone(), steps: steps.collect(), then };
+        let settled = block_on(self.store.perform(&settle))?;
+        for step in settled.steps {
+            step?;
+        }
+        Ok(settled.granted)
+    }
+}
+
+impl Loop for Rota {
+    fn turns(&mut self, mode: Mode, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()> {
+        if let Mode::Pair(limit) = mode {
+            self.claim.limit = limit;
+        }
+        let mut granted: Vec<Grant> = Vec::new();
+        loop {
+            if mode == Mode::Fused {
+                granted = self.settle(granted, Some(self.claim.clone()))?;
+                if granted.is_empty() || !go_on(1) {
+                    return Ok(());
+                }
+                continue;
+            }
+            granted = block_on(self.store.perform(&self.claim))?;
+            let count = granted.len();
+            if count == 0 {
+                return Ok(());
+            }
+            granted = self.settle(granted, None)?;
+            if !go_on(count) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The body of a worker process: gets ready, waits for the word, works, reports.
+pub fn be_worker(arguments: &[String]) -> Result<()> {
+    let [side, mode, file, millis, agent] = arguments else { return Err("worker: wrong arguments".into()) };
+    let mode = match mode.as_str() {
+        "fused" => Mode::Fused,
+        limit => Mode::Pair(limit.parse()?),
+    };
+    let length = Duration::from_millis(millis.parse()?);
+    let file = Path::new(file);
+    let mut worker: Box<dyn Loop> = match side.as_str() {
+        "bare" => Box::new(Bare::open(file, agent)?),
+        _ => Box::new(Rota::open(file, agent)?),
+    };
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new())?;
+    let (start, mut last) = (Instant::now(), Instant::now());
+    let (mut tasks, mut longest) = (0, Duration::ZERO);
+    worker.turns(mode, &mut |count| {
+        tasks += count;
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+        start.elapsed() < length
+    })?;
+    println!("{tasks} {} {}", start.elapsed().as_secs_f64(), longest.as_secs_f64() * 1e3);
+    Ok(())
+}
+
+/// Lets so many worker processes work on one file at once.
+pub fn run(side: Side, mode: Mode, processes: usize, file: &Path, length: Duration) -> Result<Vec<Share>> {
+    let side = if side == Side::Bare { "bare" } else { "rota" };
+    let mode = match mode {
+        Mode::Fused => "fused".to_owned(),
+        Mode::Pair(limit) => limit.to_string(),
+    };
+    let start = |number: usize| -> Result<(Child, BufReader<std::process::ChildStdout>)> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["worker", side, &mode])
+            .arg(file)
+            .args([length.as_millis().to_string(), format!("agent-{number}")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take().ok_or("a worker without output")?;
+        Ok((child, BufReader::new(output)))
+    };
+    let mut workers = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
+    for (_, output) in &mut workers {
+        line(output)?;
+    }
+    for (child, _) in &mut workers {
+        child.stdin.take().ok_or("a worker without input")?.write_all(b"go\n")?;
+    }
+    let finish = |(mut child, mut output): (Child, BufReader<std::process::ChildStdout>)| -> Result<Share> {
+        let report = line(&mut output)?;
+        child.wait()?;
+        let numbers =
+            report.split_whitespace().map(str::parse).collect::<std::result::Result<Vec<f64>, _>>()?;
+        let [tasks, seconds, longest_ms] = numbers[..] else { return Err("a worker failed".into()) };
+        Ok(Share { tasks, seconds, longest_ms })
+    };
+    workers.into_iter().map(finish).collect()
+}
+
+fn line(output: &mut impl BufRead) -> Result<String> {
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    Ok(line)
+}
