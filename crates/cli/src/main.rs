@@ -7,6 +7,9 @@ mod config;
 mod errors;
 mod locate;
 mod output;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails says so by panicking")]
+mod reference;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,28 @@
+//! The real binary, driven from outside: every verb, message and exit code of the contract.
+#![allow(missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by panicking")]
+
+mod agent;
+mod attempts;
+mod bad_input;
+mod bad_store;
+mod claim;
+mod create;
+mod delete;
+mod edges;
+mod fresh_folder;
+mod help;
+mod json;
+mod kill9;
+mod leases;
+mod list;
+mod locate;
+mod log;
+mod moves;
+mod peek;
+mod plan_status;
+mod plan_sync;
+mod show;
+mod support;
+mod update;
+mod why;

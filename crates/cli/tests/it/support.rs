@@ -1,0 +1,209 @@
+//! A folder of its own, the binary in a clean environment, and transcripts of what it says.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use expect_test::Expect;
+use tempfile::TempDir;
+
+/// A folder outside of any repository.
+pub struct Lab {
+    folder: TempDir,
+}
+
+/// What a process left behind.
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Its standard output, which is all there may be.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{}", self.stdout);
+        self.stdout
+    }
+}
+
+/// Runs a script in a folder of its own and compares the transcript.
+#[track_caller]
+pub fn check(script: &str, expected: Expect) {
+    Lab::new().check(script, expected);
+}
+
+/// The binary under test.
+pub const ROTA: &str = env!("CARGO_BIN_EXE_rota");
+
+/// A command in a clean environment.
+pub fn rota_in(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("ROTA_HOST", "test-host").current_dir(folder).stdin(Stdio::null());
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    command
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.path().join(".rota/rota.db")
+    }
+
+    pub fn command(&self) -> Command {
+        rota_in(Path::new(ROTA), self.path())
+    }
+
+    /// Runs with arguments as they are.
+    pub fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Ran {
+        Ran::of(self.command().args(arguments).output().unwrap())
+    }
+
+    /// Runs one line of a script.
+    pub fn line(&self, line: &str) -> Ran {
+        self.feed(line, b"")
+    }
+
+    /// The same with something on standard input.
+    pub fn feed(&self, line: &str, input: &[u8]) -> Ran {
+        let mut command = self.command();
+        let (now, line) = match line.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
+            Some((seconds, rest)) => (Some(at(seconds.parse().unwrap())), rest),
+            None => (None, line),
+        };
+        let mut words = words(line).into_iter().peekable();
+        while let Some((name, value)) = words.peek().and_then(|word| word.split_once('=')).filter(is_variable)
+        {
+            command.env(name, value);
+            words.next();
+        }
+        let now = now.iter().flat_map(|now| ["--now", now]);
+        feed(command.args(now).args(words), input)
+    }
+
+    /// Runs a script: a command per line, `@N` in front of it for `--now` N seconds after the year's first, `| ` lines
+    /// for its standard input.
+    pub fn transcript(&self, script: &str) -> String {
+        let mut transcript = String::new();
+        let mut lines = script.lines().map(str::trim_start).filter(|line| !line.is_empty()).peekable();
+        while let Some(line) = lines.next() {
+            let mut input = String::new();
+            while let Some(more) = lines.next_if(|line| line.starts_with('|')) {
+                input.push_str(more.strip_prefix("| ").unwrap_or(""));
+                input.push('\n');
+            }
+            let ran = self.feed(line, input.as_bytes());
+            writeln!(transcript, "$ {line}").unwrap();
+            transcript.push_str(&self.shown(&ran));
+        }
+        transcript
+    }
+
+    /// Standard output as it is, standard error behind `! `, the exit code unless it is 0.
+    pub fn shown(&self, ran: &Ran) -> String {
+        let mut text = ran.stdout.clone();
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push_str("(no newline)\n");
+        }
+        for line in ran.stderr.split_inclusive('\n') {
+            write!(text, "! {line}").unwrap();
+        }
+        if ran.code != 0 {
+            writeln!(text, "[{}]", ran.code).unwrap();
+        }
+        text.replace(self.path().to_str().unwrap(), "<folder>")
+    }
+
+    #[track_caller]
+    pub fn check(&self, script: &str, expected: Expect) {
+        expected.assert_eq(&self.transcript(script));
+    }
+
+    /// Everything there is: to show that nothing changed.
+    pub fn export(&self) -> String {
+        self.line("task list --all --json").ok() + &self.line("log --json").ok()
+    }
+
+    /// Runs a script whose every line must be refused and change nothing.
+    #[track_caller]
+    pub fn check_refused(&self, script: &str, expected: Expect) {
+        let before = self.export();
+        let transcript = self.transcript(script);
+        assert_eq!(self.export(), before, "something changed");
+        let refusals = transcript.matches("\n! error: ").count();
+        assert_eq!(refusals, transcript.matches("\n[").count(), "{transcript}");
+        assert_eq!(
+            refusals,
+            transcript.lines().filter(|line| line.starts_with("$ ")).count(),
+            "{transcript}"
+        );
+        expected.assert_eq(&transcript);
+    }
+}
+
+pub fn feed(command: &mut Command, input: &[u8]) -> Ran {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A verb that fails early does not read what it is given.
+    child.stdin.take().unwrap().write_all(input).ok();
+    Ran::of(child.wait_with_output().unwrap())
+}
+
+fn is_variable((name, _): &(&str, &str)) -> bool {
+    name.starts_with("ROTA_") || *name == "HOSTNAME"
+}
+
+/// So many seconds after 2026-01-01T00:00:00Z.
+pub fn at(seconds: u32) -> String {
+    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+    format!("2026-01-01T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
+}
+
+/// Words as a shell would split them: quotes, and `\e`, `\n` and so on inside of double ones as Rust means them.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        match (quote, character) {
+            (Some(open), close) if open == close => quote = None,
+            (Some('"'), '\\') => word.get_or_insert_default().push(match characters.next().unwrap() {
+                'n' => '\n',
+                'e' => '\u{1b}',
+                'b' => '\u{202e}',
+                't' => '\t',
+                other => other,
+            }),
+            (Some(_), other) => word.get_or_insert_default().push(other),
+            (None, '\'' | '"') => {
+                quote = Some(character);
+                word.get_or_insert_default();
+            }
+            (None, ' ') => words.extend(word.take()),
+            (None, other) => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}
