@@ -19,6 +19,6 @@ pub use any::{AnyStore, Location};
 pub use fault::{Error, Fault, Outcome};
 pub use store::{Access, Intent, Store, block_on};
 pub use tx::{
-    AgentRow, AnyTx, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow,
-    Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx,
+    AgentRow, AnyTx, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, HeadQuery, Level,
+    ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx,
 };

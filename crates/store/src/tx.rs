@@ -11,6 +11,9 @@ use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 
 use crate::fault::Fault;
+use crate::intents::Call;
+use crate::intents::claim::{Claim, Grant};
+use crate::intents::settle::Step;
 use crate::memory::MemoryTx;
 use crate::postgres::PostgresTx;
 use crate::sqlite::SqliteTx;
@@ -218,6 +221,25 @@ pub struct StatusCount {
     pub count: u64,
 }
 
+/// Steps and a claim that a store may be able to do in one round trip.
+pub struct AtOnce<'a> {
+    /// Where, when, who.
+    pub call: &'a Call,
+    /// What to settle.
+    pub steps: &'a [Step],
+    /// What to claim afterwards.
+    pub then: Option<&'a Claim>,
+}
+
+/// What of it was done.
+#[derive(Debug)]
+pub struct DoneAtOnce {
+    /// The task after each step; none for a step that was not taken.
+    pub steps: Vec<Option<Task>>,
+    /// What was granted; none if the claim was not tried.
+    pub granted: Option<Vec<Grant>>,
+}
+
 /// Whether an edit touched what a lease never moves; stores write the two parts apart.
 pub(crate) fn fields_differ(old: &Task, next: &Task) -> bool {
     fn fields(task: &Task) -> impl PartialEq + use<'_> {
@@ -242,6 +264,12 @@ macro_rules! tx {
                 scope: &str,
             ) -> impl Future<Output = Result<(UnixMillis, Option<Arc<Published>>), Fault>> + Send {
                 async move { Ok((self.clock().await?, self.policy(scope).await?)) }
+            }
+
+            /// Does as much of a settlement and the claim after it as the store can without looking any further, before
+            /// anything else of the transaction. What it does is durable at once; the rest is the caller's.
+            fn at_once(&mut self, work: &AtOnce<'_>) -> impl Future<Output = Result<DoneAtOnce, Fault>> + Send {
+                async move { Ok(DoneAtOnce { steps: vec![None; work.steps.len()], granted: None }) }
             }
 
             /// Makes it durable. A crash before this returns leaves all of it or nothing.
@@ -270,6 +298,14 @@ macro_rules! tx {
                     Self::Memory(tx) => tx.opening(scope).await,
                     Self::Sqlite(tx) => tx.opening(scope).await,
                     Self::Postgres(tx) => tx.opening(scope).await,
+                }
+            }
+
+            async fn at_once(&mut self, work: &AtOnce<'_>) -> Result<DoneAtOnce, Fault> {
+                match self {
+                    Self::Memory(tx) => tx.at_once(work).await,
+                    Self::Sqlite(tx) => tx.at_once(work).await,
+                    Self::Postgres(tx) => tx.at_once(work).await,
                 }
             }
 
@@ -311,6 +347,8 @@ tx! {
     fn task(&mut self, scope: &str, id: &TaskId) -> Option<Row>;
     /// Those of the ids that exist, in any order.
     fn tasks(&mut self, scope: &str, ids: &[TaskId]) -> Vec<Row>;
+    /// Those of the ids that exist, by id; they stay as they are until the end.
+    fn lock_tasks(&mut self, scope: &str, ids: &[TaskId]) -> Vec<Row>;
     /// Those with these insertion numbers, in any order.
     fn tasks_by_seq(&mut self, seqs: &[u64]) -> Vec<Row>;
     /// By filter, in any order.

@@ -128,7 +128,8 @@ async fn check<T: Tx>(
     }
     let named: BTreeSet<&TaskId> = tasks.iter().flat_map(|task| &task.deps).collect();
     let outside: Vec<TaskId> = named.into_iter().filter(|dep| !batch.contains(dep)).cloned().collect();
-    let rows = tx.tasks(&cx.scope, &outside).await?;
+    // Locked: a blocker that is settled while its dependent is added must not miss it.
+    let rows = tx.lock_tasks(&cx.scope, &outside).await?;
     let known: BTreeMap<&TaskId, Status> = rows.iter().map(|row| (&row.task.id, row.task.status)).collect();
     for task in tasks {
         let mut own = BTreeSet::new();
@@ -150,7 +151,8 @@ async fn check<T: Tx>(
 async fn build<T: Tx>(tx: &mut T, cx: &Cx, new: &NewTask) -> Outcome<Task> {
     let depth = match &new.parent {
         Some(parent) => {
-            let row = tx.tasks(&cx.scope, std::slice::from_ref(parent)).await?.pop();
+            // Locked for the same reason: a parent that finishes now readies its children.
+            let row = tx.task(&cx.scope, parent).await?;
             let row = row.filter(|row| row.task.status != Status::Deleted);
             let row = row.ok_or_else(|| Refusal::ParentNotFound { id: parent.clone() })?;
             graph::child_depth(&new.id, row.task.depth)?

@@ -14,7 +14,7 @@ use rota_core::{Refusal, Task, TaskId};
 use super::{Call, Cx, find_queue, find_task, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
+use crate::tx::{AtOnce, Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
 
 /// How many rows are taken back or let in at once.
 const BATCH: usize = 500;
@@ -74,6 +74,10 @@ impl Intent for Claim {
     type Output = Vec<Grant>;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Grant>> {
+        let at_once = tx.at_once(&AtOnce { call: &self.call, steps: &[], then: Some(self) }).await?;
+        if let Some(granted) = at_once.granted {
+            return Ok(granted);
+        }
         let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;
         grant_next(tx, &cx, self, queue).await
     }

@@ -5,9 +5,9 @@ use rota_core::{Refusal, Status, Task, TaskId};
 
 use super::claim::{Claim, Grant, grant_next};
 use super::{Call, Cx, find_queue, write};
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{Filter, ListFilter, Tx};
+use crate::tx::{AtOnce, DoneAtOnce, Filter, ListFilter, Tx};
 
 /// One step on one task.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,25 +50,38 @@ impl Intent for Settle {
     type Output = Settled;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Settled> {
+        let at_once = AtOnce { call: &self.call, steps: &self.steps, then: self.then.as_ref() };
+        let DoneAtOnce { steps: taken, granted } = tx.at_once(&at_once).await?;
+        let then = self.then.as_ref().filter(|_| granted.is_none());
+        if taken.iter().all(Option::is_some) && then.is_none() {
+            let steps = taken.into_iter().flatten().map(Ok).collect();
+            return Ok(Settled { steps, granted: granted.unwrap_or_default() });
+        }
         // Every writer takes locks in this order: the scope's edges, the queue's turn, task rows.
         tx.share_edges(&self.call.scope).await?;
-        let (cx, queue) = match &self.then {
+        let (cx, queue) = match then {
             Some(claim) => Cx::open_for_grant(tx, &self.call, &claim.queue).await?,
             None => (Cx::open(tx, &self.call).await?, None),
         };
         let mut steps = Vec::with_capacity(self.steps.len());
-        for step in &self.steps {
-            let taken = match tx.task(&cx.scope, &step.id).await? {
-                Some(row) => write::step(tx, &cx, &row, &step.command).await?.map(|row| row.task),
-                None => Err(Refusal::TaskNotFound { id: step.id.clone() }),
-            };
-            steps.push(taken);
+        for (step, taken) in self.steps.iter().zip(taken) {
+            steps.push(match taken {
+                Some(task) => Ok(task),
+                None => take(tx, &cx, step).await?,
+            });
         }
-        let granted = match &self.then {
+        let granted = match then {
             Some(claim) => grant_next(tx, &cx, claim, queue).await?,
-            None => Vec::new(),
+            None => granted.unwrap_or_default(),
         };
         Ok(Settled { steps, granted })
+    }
+}
+
+async fn take<T: Tx>(tx: &mut T, cx: &Cx, step: &Step) -> Result<Result<Task, Refusal>, Fault> {
+    match tx.task(&cx.scope, &step.id).await? {
+        Some(row) => Ok(write::step(tx, cx, &row, &step.command).await?.map(|row| row.task)),
+        None => Ok(Err(Refusal::TaskNotFound { id: step.id.clone() })),
     }
 }
 

@@ -149,6 +149,10 @@ impl Tx for MemoryTx {
         Ok(ids.iter().filter_map(|id| self.row(scope, id)).collect())
     }
 
+    async fn lock_tasks(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<Row>, Fault> {
+        self.tasks(scope, ids).await
+    }
+
     async fn tasks_by_seq(&mut self, seqs: &[u64]) -> Result<Vec<Row>, Fault> {
         let all = self.state.tasks.values().filter(|stored| seqs.contains(&stored.row.task.seq));
         Ok(all.map(|stored| stored.row.clone()).collect())

@@ -9,6 +9,7 @@
 //! Leases are stamped and judged by the server's clock. A queue with a ceiling is locked in one statement and counted
 //! in a later one, because each statement sees the snapshot of its own start.
 
+mod at_once;
 mod connect;
 mod faults;
 mod migrate;
@@ -16,6 +17,7 @@ mod row;
 mod sql;
 mod tx;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,7 +46,11 @@ struct Shared {
     /// Host, port and database: never the password.
     place: String,
     schema: String,
-    policy: Mutex<Option<(String, Arc<Published>)>>,
+    /// The policy of each scope as last seen.
+    policies: Mutex<BTreeMap<String, Option<Arc<Published>>>>,
+    claim_at_once: String,
+    done_at_once: String,
+    next_at_once: String,
 }
 
 impl PostgresStore {
@@ -53,7 +59,15 @@ impl PostgresStore {
         let target = connect::Target::parse(url)?;
         let pool = target.pool()?;
         let (place, schema) = (target.place, target.schema);
-        let shared = Arc::new(Shared { pool, place, schema, policy: Mutex::new(None) });
+        let shared = Arc::new(Shared {
+            claim_at_once: sql::CLAIM_AT_ONCE.replace("{schema}", &schema),
+            done_at_once: sql::DONE_AT_ONCE.replace("{schema}", &schema),
+            next_at_once: sql::NEXT_AT_ONCE.replace("{schema}", &schema),
+            pool,
+            place,
+            schema,
+            policies: Mutex::new(BTreeMap::new()),
+        });
         let client = shared.client().await?;
         migrate::ensure(&shared, &client).await?;
         drop(client);

@@ -15,8 +15,8 @@ use super::{Shared, sql};
 use crate::fault::Fault;
 use crate::store::Access;
 use crate::tx::{
-    AgentRow, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow, Published,
-    QueueRow, Ranked, Row, Standing, StatusCount, Tx, fields_differ,
+    AgentRow, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, HeadQuery, Level, ListFilter,
+    PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, fields_differ,
 };
 
 /// Values of a statement.
@@ -24,25 +24,40 @@ type Bound<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// One transaction. It owns its connection until it ends.
 pub struct PostgresTx {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     client: Option<Object>,
     access: Access,
+    /// BEGIN goes out with the first statement: what is done at once needs none.
+    begun: bool,
 }
 
 impl PostgresTx {
     pub(super) async fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
         let client = shared.client().await?;
-        let how = match access {
+        Ok(Self { shared, client: Some(client), access, begun: false })
+    }
+
+    async fn ensure_begun(&mut self) -> Result<(), Fault> {
+        if self.begun {
+            return Ok(());
+        }
+        let how = match self.access {
             Access::Write => "BEGIN",
             Access::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
         };
-        let schema = &shared.schema;
         let begin = format!(
-            "{how}; SET LOCAL search_path = {schema}; SET LOCAL lock_timeout = '30s'; \
-             SET LOCAL statement_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '60s'"
+            "{how}; SET LOCAL search_path = {}; SET LOCAL lock_timeout = '30s'; \
+             SET LOCAL statement_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '60s'",
+            self.shared.schema
         );
-        client.batch_execute(&begin).await.map_err(|error| shared.fault(error))?;
-        Ok(Self { shared, client: Some(client), access })
+        self.client().batch_execute(&begin).await.map_err(|error| self.shared.fault(error))?;
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Whether anything was asked of the server yet.
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun
     }
 
     /// Undoes it and keeps the connection.
@@ -52,18 +67,22 @@ impl PostgresTx {
 
     async fn end(&mut self, how: &str) -> Result<(), Fault> {
         let Some(client) = self.client.take() else { return Ok(()) };
+        if !self.begun {
+            return Ok(());
+        }
         let ended = client.batch_execute(how).await;
         ended.map_err(|error| self.shared.fault(error))
     }
 
-    fn client(&self) -> &Object {
+    pub(super) fn client(&self) -> &Object {
         match &self.client {
             Some(client) => client,
             None => unreachable!("a transaction has its connection until it ends"),
         }
     }
 
-    async fn query(&self, text: &str, bound: Bound<'_>) -> Result<Vec<PgRow>, Fault> {
+    async fn query(&mut self, text: &str, bound: Bound<'_>) -> Result<Vec<PgRow>, Fault> {
+        self.ensure_begun().await?;
         let client = self.client();
         let run = async {
             let statement = client.prepare_cached(text).await?;
@@ -72,12 +91,12 @@ impl PostgresTx {
         run.await.map_err(|error| self.shared.fault(error))
     }
 
-    async fn one(&self, text: &str, bound: Bound<'_>) -> Result<Option<PgRow>, Fault> {
+    async fn one(&mut self, text: &str, bound: Bound<'_>) -> Result<Option<PgRow>, Fault> {
         Ok(self.query(text, bound).await?.into_iter().next())
     }
 
     async fn all<T>(
-        &self,
+        &mut self,
         text: &str,
         bound: Bound<'_>,
         read: fn(&PgRow) -> Result<T, Fault>,
@@ -85,7 +104,8 @@ impl PostgresTx {
         self.query(text, bound).await?.iter().map(read).collect()
     }
 
-    async fn change(&self, text: &str, bound: Bound<'_>) -> Result<u64, Fault> {
+    async fn change(&mut self, text: &str, bound: Bound<'_>) -> Result<u64, Fault> {
+        self.ensure_begun().await?;
         let client = self.client();
         let run = async {
             let statement = client.prepare_cached(text).await?;
@@ -94,34 +114,46 @@ impl PostgresTx {
         run.await.map_err(|error| self.shared.fault(error))
     }
 
-    fn cached_policy(&self, scope: &str, version: &str) -> Option<Arc<Published>> {
-        let cache = self.shared.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = cache.as_ref().filter(|(of, published)| of == scope && published.version == version);
-        found.map(|(_, published)| Arc::clone(published))
+    /// What this process last saw in force: none if it never looked, else whether anything is published.
+    pub(super) fn known_policy(&self, scope: &str) -> Option<Option<Arc<Published>>> {
+        let cache = self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.get(scope).cloned()
     }
 
-    async fn published(&self, scope: &str, version: Option<String>) -> Result<Option<Arc<Published>>, Fault> {
-        let Some(version) = version else { return Ok(None) };
-        if let Some(published) = self.cached_policy(scope, &version) {
-            return Ok(Some(published));
+    async fn published(
+        &mut self,
+        scope: &str,
+        version: Option<String>,
+    ) -> Result<Option<Arc<Published>>, Fault> {
+        if let Some(known) = self.known_policy(scope)
+            && known.as_ref().map(|published| &published.version) == version.as_ref()
+        {
+            return Ok(known);
         }
+        let published = match version {
+            None => None,
+            Some(_) => self.newest_policy(scope).await?,
+        };
+        let mut cache = self.shared.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.insert(scope.to_owned(), published.clone());
+        Ok(published)
+    }
+
+    async fn newest_policy(&mut self, scope: &str) -> Result<Option<Arc<Published>>, Fault> {
         let rows = self.all(sql::POLICIES, &[&scope], policy_row).await?;
         let Some(last) = rows.into_iter().next_back() else { return Ok(None) };
         let policy = Policy::parse(last.document.as_str()).map_err(|error| Fault::UnreadablePolicy {
             scope: scope.to_owned(),
             problem: error.to_string(),
         })?;
-        let published = Arc::new(Published { version: last.version, policy });
-        let mut cache = self.shared.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        *cache = Some((scope.to_owned(), Arc::clone(&published)));
-        Ok(Some(published))
+        Ok(Some(Arc::new(Published { version: last.version, policy })))
     }
 
     fn writes(&self) -> bool {
         self.access == Access::Write
     }
 
-    async fn plain_heads(&self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
+    async fn plain_heads(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
         let after = query.after.map_or(-1, i64::from);
         let Some(found) = self.one(sql::NEXT_PLAIN_PRIORITY, &[&query.queue, &after]).await? else {
             return Ok(None);
@@ -135,7 +167,7 @@ impl PostgresTx {
         Ok(Some(Level { priority: row::unsigned(&found, 0)?, rows }))
     }
 
-    async fn bucket_heads(&self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
+    async fn bucket_heads(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
         let after = query.after.map_or(-1, i64::from);
         let Some(found) = self.one(sql::NEXT_PRIORITY, &[&query.queue, &after]).await? else {
             return Ok(None);
@@ -154,7 +186,7 @@ impl PostgresTx {
 
 impl Drop for PostgresTx {
     fn drop(&mut self) {
-        let Some(client) = self.client.take() else { return };
+        let Some(client) = self.client.take().filter(|_| self.begun) else { return };
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => {
                 runtime.spawn(async move {
@@ -251,6 +283,17 @@ impl Tx for PostgresTx {
             return Ok(Vec::new());
         }
         self.all(sql::TASKS, &[&scope, &ids(list)], row::task).await
+    }
+
+    async fn lock_tasks(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<Row>, Fault> {
+        if list.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.all(sql::TASKS_LOCKED, &[&scope, &ids(list)], row::task).await
+    }
+
+    async fn at_once(&mut self, work: &AtOnce<'_>) -> Result<DoneAtOnce, Fault> {
+        self.do_at_once(work).await
     }
 
     async fn tasks_by_seq(&mut self, seqs: &[u64]) -> Result<Vec<Row>, Fault> {

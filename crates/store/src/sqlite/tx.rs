@@ -207,6 +207,10 @@ impl Tx for SqliteTx {
         rows.collect()
     }
 
+    async fn lock_tasks(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<Row>, Fault> {
+        self.tasks(scope, ids).await
+    }
+
     async fn tasks_by_seq(&mut self, seqs: &[u64]) -> Result<Vec<Row>, Fault> {
         let row = |seq: &u64| self.one(sql::TASK_BY_SEQ, params![seq.cast_signed()], row::task).transpose();
         seqs.iter().filter_map(row).collect()
