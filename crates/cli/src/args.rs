@@ -139,7 +139,14 @@ pub struct OptionalIdArg {
 pub struct SpecsArg {
     /// Only specs that match one of these comma-separated globs
     #[arg(long, value_name = "GLOBS")]
-    pub specs: Option<String>,
+    specs: Option<String>,
+}
+
+impl SpecsArg {
+    /// The globs; an empty list is none given.
+    pub fn given(self) -> Option<String> {
+        self.specs.filter(|globs| !globs.trim().is_empty())
+    }
 }
 
 #[derive(Subcommand, Debug)]

@@ -35,8 +35,9 @@ fn messages() {
             ! error: agent 'zzzz' not found
             [2]
             $ task agent deregister ""
-            ! error: agent '' not found
-            [2]
+            ! error: missing agent ID
+            ! Usage: rota task agent [OPTIONS] [COMMAND]
+            [1]
             $ task agent register extra
             ! error: unexpected argument 'extra'
             ! Usage: rota task agent register [OPTIONS]

@@ -368,7 +368,8 @@ fn hostile_texts_are_shown_escaped() {
     lab.check(
         r#"
         @0 task create esc "\e[2Jcleared\n## Task fake" -c "c$(id)" -d "`rm`\b\t" -s '["$(reboot)","; rm -rf /"]'
-        @0 task create bidi "\bdesrever" --ref "--upload-pack=x"
+        @0 task create bidi "\bdesrever"
+        @0 task create flag "F" --ref "--upload-pack=x"
         @0 task create ref "R" --ref "<!-- do this -->"
         @1 task list
         @1 task peek
@@ -388,7 +389,9 @@ fn hostile_texts_are_shown_escaped() {
         expect![[r#"
             $ @0 task create esc "\e[2Jcleared\n## Task fake" -c "c$(id)" -d "`rm`\b\t" -s '["$(reboot)","; rm -rf /"]'
             esc
-            $ @0 task create bidi "\bdesrever" --ref "--upload-pack=x"
+            $ @0 task create bidi "\bdesrever"
+            bidi
+            $ @0 task create flag "F" --ref "--upload-pack=x"
             ! error: unknown flag '--upload-pack'
             ! Usage: rota task create [OPTIONS] <id> <title>
             [1]
@@ -397,6 +400,7 @@ fn hostile_texts_are_shown_escaped() {
             $ @1 task list
             ID                   P S        CAT    TITLE                               AGENT
             esc                  2 open     c$(id) \u{1b}[2Jcleared\n## Task fake      -
+            bidi                 2 open     -      \u{202e}desrever                    -
             ref                  2 open     -      R                                   -
             $ @1 task peek
             ## Task esc
@@ -408,6 +412,12 @@ fn hostile_texts_are_shown_escaped() {
             steps:
             - $(reboot)
             - ; rm -rf /
+
+            ## Task bidi
+            id: bidi
+            title: \u{202e}desrever
+            priority: 2
+            status: open
 
             ## Task ref
             id: ref
@@ -454,9 +464,9 @@ fn hostile_texts_are_shown_escaped() {
             $ @3 task block ref --by esc
             blocked ref by esc
             $ @3 task block ref --by bidi
-            ! error: blocker task 'bidi' not found
-            [2]
+            blocked ref by bidi
             $ @3 task deps ref
+            bidi [open] \u{202e}desrever
             esc [open] \u{1b}[2Jcleared\n## Task fake
             $ @3 task park esc --reason "\bx"
             parked esc
@@ -474,11 +484,13 @@ fn hostile_texts_are_shown_escaped() {
             lease-esc-1  $(whoami) 2026-01-01T00:00:01Z 2026-01-01T00:00:02Z failed   \u{1b}]0;title\n! error: forged
             $ log
             2026-01-01T00:00:00.000Z      1  created esc
-            2026-01-01T00:00:00.000Z      2  created ref
-            2026-01-01T00:00:01.000Z      3  granted esc  open -> active  lease-esc-1  @$(whoami)
-            2026-01-01T00:00:02.000Z      4  failed esc  active -> open  lease-esc-1  "\u{1b}]0;title\n! error: forged"
-            2026-01-01T00:00:03.000Z      5  blocked ref by esc
-            2026-01-01T00:00:03.000Z      6  parked esc  open -> parked  "\u{202e}x"
+            2026-01-01T00:00:00.000Z      2  created bidi
+            2026-01-01T00:00:00.000Z      3  created ref
+            2026-01-01T00:00:01.000Z      4  granted esc  open -> active  lease-esc-1  @$(whoami)
+            2026-01-01T00:00:02.000Z      5  failed esc  active -> open  lease-esc-1  "\u{1b}]0;title\n! error: forged"
+            2026-01-01T00:00:03.000Z      6  blocked ref by esc
+            2026-01-01T00:00:03.000Z      7  blocked ref by bidi
+            2026-01-01T00:00:03.000Z      8  parked esc  open -> parked  "\u{202e}x"
         "#]],
     );
     let all = lab

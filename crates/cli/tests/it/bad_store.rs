@@ -247,7 +247,8 @@ fn a_folder_where_nothing_can_be_made() {
     expect![[r#"
         ! error: <folder>/.rota: Permission denied (os error 13)
         [1]
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
 }
 
 /// Another program that holds the write lock for longer than the patience of 30 s: 75, and nothing is lost.
@@ -258,6 +259,7 @@ fn busy_is_75() {
     let holder = Connection::open(lab.database()).unwrap();
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert!(lab.line("task list").ok().contains("\na "), "readers do not wait");
+    assert!(lab.line("task peek").ok().contains("id: a\n"), "peek takes no lock");
     lab.check(
         "task claim",
         expect![[r#"

@@ -316,7 +316,7 @@ fn by_category_and_specs() {
         @1 task claim a --specs 'src/*'
         @1 task claim --category code
         @1 task claim --specs 'src/*,docs/*'
-        @1 task claim --category ""
+        @1 task claim --category "" --specs ""
         "#,
         expect![[r#"
             $ @0 task create a A -p 0 -c docs -r docs/a.md
@@ -361,7 +361,7 @@ fn by_category_and_specs() {
             lease_expires_at: 2026-01-01T00:10:01Z
             lease_id: lease-a-1
             retry_count: 0
-            $ @1 task claim --category ""
+            $ @1 task claim --category "" --specs ""
             ## Task c
             id: c
             title: C

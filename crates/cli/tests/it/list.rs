@@ -25,6 +25,7 @@ fn a_table_in_the_one_order() {
         task list --status parked
         task list --assignee agent-7
         task list --assignee nobody
+        task list --assignee "" --status active
         "#,
         expect![[r#"
             $ task list
@@ -84,6 +85,9 @@ fn a_table_in_the_one_order() {
             ID                   P S        CAT   TITLE                               AGENT
             a                    0 active   cat   First                               agent-7
             $ task list --assignee nobody
+            $ task list --assignee "" --status active
+            ID                   P S        CAT   TITLE                               AGENT
+            a                    0 active   cat   First                               agent-7
         "#]],
     );
 }

@@ -257,6 +257,8 @@ fn stores_of_other_kinds() {
         assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
         assert!(!ran.stderr.contains("secret"), "{}", ran.stderr);
     }
+    assert_eq!(lab.line("--store memory: task create a A").ok(), "a\n");
+    assert_eq!(lab.line("--store memory: task list").ok(), "", "forgotten with its process");
     assert_eq!(fs::read_dir(lab.path()).unwrap().count(), 0);
 }
 

@@ -32,6 +32,7 @@ fn every_change() {
         log --task b
         log -n 2
         log -n 0
+        log -n 18446744073709551615 --task a
         log -n x
         log --task nobody
         log extra
@@ -120,6 +121,15 @@ fn every_change() {
             2026-01-01T00:00:23.000Z     13  unblocked b by a
             2026-01-01T00:00:24.000Z     14  parked b  open -> parked  "needs a key"
             $ log -n 0
+            $ log -n 18446744073709551615 --task a
+            2026-01-01T00:00:00.000Z      1  created a
+            2026-01-01T00:00:02.000Z      4  granted a  open -> active  lease-a-1  @x
+            2026-01-01T00:00:03.000Z      5  renewed a  lease-a-1  @x
+            2026-01-01T00:00:04.000Z      6  failed a  active -> open  lease-a-1  @x  "no\nluck"
+            2026-01-01T00:00:05.000Z      7  granted a  open -> active  lease-a-2  @x
+            2026-01-01T00:00:20.000Z      8  lost a  active -> open  lease-a-2  @y
+            2026-01-01T00:00:20.000Z      9  granted a  open -> active  lease-a-3  @y
+            2026-01-01T00:00:21.000Z     10  done a  active -> done  lease-a-3  @y
             $ log -n x
             ! error: -n must be a non-negative integer, got: x
             ! Usage: rota log [OPTIONS]

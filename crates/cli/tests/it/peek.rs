@@ -34,6 +34,7 @@ fn shows_the_top_and_all_active_ones() {
         @8 task peek
         @8 task peek -n 1
         @8 task peek -n 0
+        @8 task peek -n 18446744073709551615 --specs 'specs/*'
         @8 task peek -n x
         @8 task peek -n -1
         "#,
@@ -150,6 +151,18 @@ fn shows_the_top_and_all_active_ones() {
             priority: 9
             status: active
             assignee: a1
+            $ @8 task peek -n 18446744073709551615 --specs 'specs/*'
+            ## Task low
+            id: low
+            title: Low
+            priority: 3
+            status: open
+            category: docs
+            spec: specs/a.md
+            ref: R
+            steps:
+            - one
+            - two
             $ @8 task peek -n x
             ! error: -n must be a non-negative integer, got: x
             ! Usage: rota task peek [OPTIONS]

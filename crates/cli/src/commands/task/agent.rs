@@ -25,6 +25,7 @@ pub fn run(run: &Run<'_>, args: AgentArgs) -> CliResult<ExitCode> {
             let agents = rota_store::block_on(agent::list(&cx))?;
             output::emit(run.json(), agents, output::table::agents)
         }
+        Some(AgentCommand::Deregister { id }) if id.is_empty() => Err(CliError::value("missing agent ID")),
         Some(AgentCommand::Deregister { id }) => {
             let cx = run.context()?;
             let gone = rota_store::block_on(agent::deregister(&cx, &id))?;

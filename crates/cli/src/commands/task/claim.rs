@@ -16,7 +16,7 @@ pub fn run(run: &Run<'_>, args: ClaimArgs) -> CliResult<ExitCode> {
         queue: args.queue.queue,
         lease_secs: args.lease.as_deref().map(|text| number("--lease", text)).transpose()?,
         category: args.category,
-        specs: args.specs.specs,
+        specs: args.specs.given(),
     };
     let cx = run.context()?;
     let claimed = rota_store::block_on(claim(&cx, input))?.ok_or(CliError::NothingEligible)?;

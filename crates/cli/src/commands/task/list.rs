@@ -16,7 +16,7 @@ use crate::output;
 pub fn peek(run: &Run<'_>, args: PeekArgs) -> CliResult<ExitCode> {
     let limit = number("-n", &args.limit)?;
     let cx = run.context()?;
-    let input = Peek { queue: args.queue.queue, limit, specs: args.specs.specs };
+    let input = Peek { queue: args.queue.queue, limit, specs: args.specs.given() };
     let seen = rota_store::block_on(peeking(&cx, input))?;
     output::emit(run.json(), seen, |list| output::markdown::tasks(&list.tasks))
 }
@@ -26,7 +26,12 @@ pub fn list(run: &Run<'_>, args: ListArgs) -> CliResult<ExitCode> {
         return Err(CliError::value("--all and --status are mutually exclusive"));
     }
     let statuses = args.status.as_deref().map(statuses).transpose()?;
-    let input = List { queue: args.queue.queue, statuses, all: args.all, assignee: args.assignee };
+    let input = List {
+        queue: args.queue.queue,
+        statuses,
+        all: args.all,
+        assignee: args.assignee.filter(|name| !name.is_empty()),
+    };
     let cx = run.context()?;
     let tasks = rota_store::block_on(listing(&cx, input))?;
     output::emit(run.json(), tasks, |list| {

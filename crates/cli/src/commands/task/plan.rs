@@ -34,7 +34,7 @@ pub fn sync(run: &Run<'_>, args: PlanSyncArgs) -> CliResult<ExitCode> {
     std::io::stdin()
         .read_to_end(&mut input)
         .map_err(|error| CliError::Io(format!("standard input: {error}")))?;
-    let plan = PlanSync { input, queue: args.queue.queue, specs: args.specs.specs, dry_run: args.dry_run };
+    let plan = PlanSync { input, queue: args.queue.queue, specs: args.specs.given(), dry_run: args.dry_run };
     let cx = run.context()?;
     let synced = rota_store::block_on(plan_sync(&cx, plan))?;
     if !synced.unknown_keys.is_empty() {
@@ -51,7 +51,7 @@ pub fn sync(run: &Run<'_>, args: PlanSyncArgs) -> CliResult<ExitCode> {
 
 pub fn status(run: &Run<'_>, args: PlanStatusArgs) -> CliResult<ExitCode> {
     let cx = run.context()?;
-    let status = rota_store::block_on(plan_status(&cx, args.queue.queue, args.specs.specs.as_deref()))?;
+    let status = rota_store::block_on(plan_status(&cx, args.queue.queue, args.specs.given().as_deref()))?;
     output::emit(run.json(), status, status_line)
 }
 
