@@ -1,0 +1,186 @@
+//! A model group: its waiters and the budget they draw on, under the gate's common slots.
+
+use crate::config::{BudgetConfig, DEFAULT_GROUP, GateConfig};
+use crate::moment::{Moment, micros};
+use crate::outcome::Usage;
+use crate::pace::Pace;
+use crate::queue::Queue;
+use crate::ramp::Ramp;
+use crate::tokens::TokenWindow;
+use crate::window::StartWindow;
+
+const MINUTE_MICROS: u64 = 60_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub name: Box<str>,
+    models: Vec<Box<str>>,
+    pub queue: Queue,
+    pub window: StartWindow,
+    pace: Pace,
+    /// When the bucket held a start again, as seen at the last block. A block that is lifted early does not
+    /// make it earlier.
+    refilled: Moment,
+    pub input: Option<TokenWindow>,
+    pub output: Option<TokenWindow>,
+}
+
+impl Group {
+    /// Every group of a configuration; the default one is last and takes what no other takes.
+    pub fn all(config: &GateConfig) -> Vec<Group> {
+        let named = config.groups.iter().map(|group| {
+            let models = group.models.iter().map(|model| model.as_str().into()).collect();
+            Group::new(&group.name, models, config.budget(Some(group)))
+        });
+        let rest = Group::new(DEFAULT_GROUP, vec![DEFAULT_GROUP.into()], config.budget(None));
+        named.chain([rest]).collect()
+    }
+
+    fn new(name: &str, models: Vec<Box<str>>, budget: BudgetConfig) -> Self {
+        let margin = micros(budget.window_margin);
+        let window = micros(budget.rate_window).saturating_add(margin);
+        let tokens = |limit: Option<u64>| limit.map(|limit| TokenWindow::new(limit, MINUTE_MICROS + margin));
+        Self {
+            name: name.into(),
+            models,
+            queue: Queue::default(),
+            window: StartWindow::new(budget.max_requests_per_window, window),
+            pace: Pace::new(budget.max_requests_per_window, window, budget.burst),
+            refilled: Moment::ZERO,
+            input: tokens(budget.input_tokens_per_minute),
+            output: tokens(budget.output_tokens_per_minute),
+        }
+    }
+
+    pub fn serves(&self, model: &str) -> bool {
+        self.models.iter().any(|pattern| matches(pattern, model))
+    }
+
+    /// True if the budget allows a start now. The same answer as `opens_at` gives, sooner.
+    pub fn is_open(&self, now: Moment, ramp: &Ramp) -> bool {
+        let has_tokens =
+            |window: &Option<TokenWindow>| window.as_ref().is_none_or(|window| window.used(now) < window.limit());
+        self.window.is_open(now)
+            && self.pace.is_open(ramp.paced(now))
+            && has_tokens(&self.input)
+            && has_tokens(&self.output)
+    }
+
+    /// When the budget allows the next start. `None`: never, time ends before.
+    pub fn opens_at(&self, now: Moment, ramp: &Ramp) -> Option<Moment> {
+        let paced = ramp.when_paced(self.pace.opens_at()?)?;
+        Some(self.windows_open_at(now)?.max(paced))
+    }
+
+    /// When the windows alone, without pacing, allow the next start.
+    pub fn windows_open_at(&self, now: Moment) -> Option<Moment> {
+        let mut opens = self.window.opens_at()?;
+        for tokens in [&self.input, &self.output].into_iter().flatten() {
+            opens = opens.max(tokens.opens_at(now)?);
+        }
+        Some(opens)
+    }
+
+    pub fn record_start(&mut self, now: Moment, ramp: &Ramp) {
+        self.window.record(now);
+        self.pace.record(ramp.paced(now));
+    }
+
+    pub fn count(&mut self, now: Moment, usage: Usage) {
+        if let Some(input) = &mut self.input {
+            input.count(now, usage.input_tokens);
+        }
+        if let Some(output) = &mut self.output {
+            output.count(now, usage.output_tokens);
+        }
+    }
+
+    /// Leaves a single start in the bucket, for a ramp that will begin at `at`. A bucket that is empty refills
+    /// in ordinary time until then; `ramp` is the one that has been in force so far.
+    pub fn leave_one(&mut self, now: Moment, at: Moment, ramp: &Ramp) {
+        let opens = self.pace.opens_at().and_then(|paced| ramp.when_paced(paced));
+        self.refilled = self.refilled.max(opens.unwrap_or(Moment::MAX));
+        self.pace.leave_one(ramp.paced(now), self.refilled.micros_since(at));
+    }
+}
+
+/// True if `text` fits `pattern`, where `*` stands for any characters and `?` for one.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // Where the last star stands, and how much of the text it has swallowed so far.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(symbol) if *symbol == '?' || *symbol == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, swallowed)) => {
+                    star = Some((at, swallowed + 1));
+                    p = at + 1;
+                    t = swallowed + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|symbol| *symbol == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GroupConfig;
+
+    #[test]
+    fn patterns_match_as_people_expect() {
+        let cases = [
+            ("*", "", true),
+            ("*", "anything", true),
+            ("opus-*", "opus-4-1", true),
+            ("opus-*", "sonnet-4", false),
+            ("*-mini", "gpt-5-mini", true),
+            ("*-mini", "gpt-5-mini-high", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b*", "xxbxxaxx", false),
+            ("gpt-?", "gpt-5", true),
+            ("gpt-?", "gpt-", false),
+            ("gpt-?", "gpt-55", false),
+            ("", "", true),
+            ("", "x", false),
+            ("ü*", "üx", true),
+            ("**", "x", true),
+        ];
+        for (pattern, text, expected) in cases {
+            assert_eq!(matches(pattern, text), expected, "{pattern:?} on {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_hostile_pattern_ends_soon() {
+        let pattern = "*a".repeat(200);
+        assert!(!matches(&pattern, &"a".repeat(199)));
+    }
+
+    #[test]
+    fn the_first_group_that_matches_takes_the_model_and_the_default_one_the_rest() {
+        let named = |name: &str, model: &str| GroupConfig {
+            name: name.to_owned(),
+            models: vec![model.to_owned()],
+            ..GroupConfig::default()
+        };
+        let config =
+            GateConfig { groups: vec![named("big", "opus-*"), named("all", "opus*")], ..GateConfig::default() };
+        let groups = Group::all(&config);
+        let serving = |model: &str| groups.iter().find(|group| group.serves(model)).map(|group| &*group.name);
+        assert_eq!(serving("opus-4"), Some("big"));
+        assert_eq!(serving("opus"), Some("all"));
+        assert_eq!(serving("haiku"), Some("*"));
+    }
+}
