@@ -188,14 +188,18 @@ fn follows() {
     assert_eq!(all.next(), "2026-01-01T00:00:00.000Z      1  created a");
     let newest = as_json.next();
     assert!(newest.starts_with(r#"{"schemaVersion":1,"seq":1,"#), "{newest}");
-    lab.line("@1 task create b B").ok();
-    lab.line("@2 task claim b --agent x").ok();
-    lab.line("@3 task done b --agent x").ok();
-    for wanted in [
-        "2026-01-01T00:00:01.000Z      2  created b",
-        "2026-01-01T00:00:02.000Z      3  granted b  open -> active  lease-b-1  @x",
-        "2026-01-01T00:00:03.000Z      4  done b  active -> done  lease-b-1  @x",
+    for (line, wanted) in [
+        ("@1 task create b B", "2026-01-01T00:00:01.000Z      2  created b"),
+        (
+            "@2 task claim b --agent x",
+            "2026-01-01T00:00:02.000Z      3  granted b  open -> active  lease-b-1  @x",
+        ),
+        (
+            "@3 task done b --agent x",
+            "2026-01-01T00:00:03.000Z      4  done b  active -> done  lease-b-1  @x",
+        ),
     ] {
+        lab.line(line).ok();
         assert_eq!(all.next(), wanted);
         assert!(as_json.next().starts_with(r#"{"schemaVersion":1,"seq":"#));
     }
