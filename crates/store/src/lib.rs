@@ -7,6 +7,7 @@ mod any;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod crash;
 pub mod fault;
 pub mod intents;
 pub mod memory;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::OnceLock;
 
+use crate::crash;
 use crate::fault::{Fault, Outcome};
 use crate::tx::Tx;
 
@@ -26,10 +27,13 @@ pub trait Store: Send + Sync {
     /// Carries out one intent in one transaction: all of it, or nothing and the reason.
     fn perform<I: Intent>(&self, intent: &I) -> impl Future<Output = Outcome<I::Output>> + Send {
         async move {
+            crash::point("before_begin");
             let mut tx = self.begin(intent.access()).await?;
             let output = intent.run(&mut tx).await?;
             if intent.access() == Access::Write {
+                crash::point("after_write");
                 tx.commit().await?;
+                crash::point("after_commit");
             }
             Ok(output)
         }

@@ -1,1 +1,193 @@
-//! One suite, run by every store: what a store must do, whatever it is made of.
+//! One suite for every store: what any of them must do, written once, run by each.
+//!
+//! A store's tests implement [`Subject`] and say `rota_store::conformance_suite!(subject)`, which makes one `#[test]`
+//! per case. Nothing in here knows which store it runs on, and no future is expected to be ready at once.
+//!
+//! | to find out | look at |
+//! |---|---|
+//! | whether the tables agree with the journal and with core | [`check`] |
+//! | what a claim must choose | [`oracle`] |
+//! | how two stores are compared step by step | [`program`] |
+//!
+//! Every case names the property it guards: P1 to P10 and S1 to S10 are those of the reliability page.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails says so by panicking")]
+
+pub mod agents;
+pub mod check;
+pub mod claim;
+pub mod edit;
+pub mod graph;
+pub mod journal;
+pub mod lab;
+pub mod leases;
+pub mod oracle;
+pub mod picture;
+pub mod plan;
+pub mod policies;
+pub mod program;
+pub mod races;
+pub mod reads;
+pub mod reclaim;
+pub mod settle;
+
+use std::future::Future;
+
+use crate::store::Store;
+
+pub use check::check_everything;
+pub use lab::Lab;
+pub use picture::{Picture, Snapshot};
+
+/// A store under test.
+pub trait Subject: Sync {
+    /// Its type.
+    type Store: Store;
+
+    /// A new, empty store.
+    fn fresh(&self) -> Self::Store;
+
+    /// The same store seen through a handle of its own, as another process would have it.
+    fn another(&self, store: &Self::Store) -> Self::Store;
+
+    /// Whether its transactions run one after the other, so that the journal is in the order of commits.
+    fn is_serial(&self) -> bool {
+        true
+    }
+
+    /// How many rounds a race has. A store that lets one transaction in at a time needs few.
+    fn rounds(&self) -> usize {
+        500
+    }
+
+    /// Runs a future to its end on whatever the store needs to make progress.
+    fn block_on<F: Future>(&self, future: F) -> F::Output;
+}
+
+/// Makes one test of every case, for the subject that the expression makes.
+#[macro_export]
+macro_rules! conformance_suite {
+    ($subject:expr) => {
+        $crate::conformance_tests! { $subject;
+            graph {
+                adding_fills_in_what_the_queue_says
+                a_batch_is_added_whole_or_not_at_all
+                edges_inside_a_batch_may_point_forward
+                what_cannot_be_added_is_refused
+                blocking_and_unblocking
+                circles_are_refused_with_their_path
+                a_fan_in_waits_for_its_last_blocker
+                a_blocker_that_ends_badly_still_blocks
+                deleting_and_undeleting_a_blocker
+                hierarchies_wait_for_the_parent_and_have_a_limit
+                a_long_chain_and_a_wide_fan
+            }
+            claim {
+                order_is_priority_then_age_then_insertion
+                scores_and_the_guard_decide_inside_a_priority
+                a_claim_may_be_for_many
+                filters_narrow_the_choice
+                a_claim_by_id_is_granted_or_explained
+                hosts_keep_their_trees
+                the_lease_has_its_length_and_its_holder
+                a_full_kind_hides_nothing
+                unknown_queues_are_refused_and_known_ones_may_be_empty
+                grants_bring_the_blockers_results
+                random_backlogs_are_chosen_from_as_core_would
+            }
+            leases {
+                a_zombie_is_refused_four_times
+                fences_grow_for_ever
+                an_expired_lease_is_the_holders_until_it_is_taken_back
+                naming_somebody_else_is_refused
+                a_queue_may_require_the_lease
+                an_ended_lease_settles_nothing
+            }
+            reclaim {
+                a_lost_attempt_is_counted_and_backs_off
+                attempts_run_out_and_only_reset_brings_back
+                counts_may_be_turned_off
+                explicit_reclaim_leaves_expired_leases_alone
+                a_ceiling_counts_expired_leases_until_reclaimed
+                ceilings_per_queue_and_kind_are_never_exceeded
+                a_paused_queue_grants_nothing
+                a_now_before_everything_stored
+                more_expired_leases_than_a_batch
+                more_cooling_tasks_than_a_batch
+                rate_limited_ends_wait_and_park
+            }
+            settle {
+                a_batch_settles_each_step_by_itself
+                settling_and_claiming_the_next_in_one_go
+                a_refused_next_claim_settles_nothing
+                every_end_of_an_attempt
+                results_are_kept_as_given
+            }
+            plan {
+                a_second_run_changes_nothing
+                fields_edges_and_removals
+                a_removed_task_ends_its_lease
+                a_deleted_task_is_revived
+                bad_plans_change_nothing
+                circles_name_the_line
+                a_dry_run_only_counts
+                ten_thousand_lines
+                specs_bound_what_may_be_lost
+            }
+            edit {
+                fields_change_and_done_is_immutable
+                a_status_is_reached_through_the_state_machine
+                deleting_many_by_filter
+                a_new_priority_moves_the_task
+            }
+            agents {
+                agents_register_and_stop
+                blocks_are_kept_per_upstream
+                scopes_do_not_see_each_other
+            }
+            policies {
+                publishing_versions_and_conflicts
+                a_new_score_reorders_the_backlog
+                a_new_ceiling_holds_for_the_next_claim
+                decisions_carry_the_policys_version
+            }
+            journal {
+                every_change_is_an_event_and_refusals_are_none
+                numbers_have_no_gaps_and_the_journal_folds
+                readers_page_through_and_miss_nothing
+                a_dropped_transaction_leaves_nothing
+                what_others_wrote_is_seen
+            }
+            reads {
+                peek_shows_what_claims_would_grant
+                peek_shows_a_lost_lease_once
+                why_and_the_claim_agree
+                lists_and_counts
+                the_tree_of_blockers
+            }
+            races {
+                renew_against_reclaim
+                both_last_blockers_at_once
+                two_halves_of_a_circle
+                blocking_while_claiming
+                deleting_and_undeleting_while_claiming
+                claimers_share_a_ceiling
+            }
+        }
+    };
+}
+
+/// The part of [`conformance_suite!`] that writes the tests.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ($subject:expr; $($theme:ident { $($case:ident)* })*) => {
+        $(mod $theme {
+            #[allow(unused_imports, reason = "the subject's expression may not need it")]
+            use super::*;
+            $(#[test]
+            fn $case() {
+                $crate::conformance::$theme::$case(&$subject);
+            })*
+        })*
+    };
+}

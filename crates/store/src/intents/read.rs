@@ -109,7 +109,8 @@ async fn ready<T: Tx>(
     peek: &Peek,
     filter: &Filter,
 ) -> Result<Vec<Row>, Fault> {
-    let mut rows = Vec::new();
+    // The heads of a bucket and the longest waiting may be the same.
+    let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
     let mut after = None;
     while rows.len() < peek.limit {
         let query = HeadQuery {
@@ -125,9 +126,9 @@ async fn ready<T: Tx>(
         };
         let Some(level) = tx.heads(&query).await? else { break };
         after = Some(level.priority);
-        rows.extend(level.rows);
+        rows.extend(level.rows.into_iter().map(|row| (row.task.seq, row)));
     }
-    Ok(rows)
+    Ok(rows.into_values().collect())
 }
 
 /// Tasks that have cooled down but that no claim has let in yet.

@@ -41,12 +41,18 @@ impl MemoryTx {
         self.state.tasks.values().map(Arc::as_ref).filter(move |stored| stored.queue == queue)
     }
 
+    /// The blockers of a task, by id.
+    fn blockers_of(&self, scope: &str, task: &TaskId) -> impl Iterator<Item = &TaskId> {
+        let first = (scope.to_owned(), (task.clone(), TaskId::from_stored(String::new())));
+        let own = self.state.edges.range(first.clone()..).map(|(edge, ())| edge);
+        own.take_while(move |(of, (id, _))| *of == first.0 && *id == first.1.0)
+            .map(|(_, (_, blocker))| blocker)
+    }
+
     /// Counted from the edges, not from what was counted before.
     fn open_blockers(&self, task: &Task) -> u32 {
-        let blocked = self.state.edges.keys().filter(|(scope, (id, blocker))| {
-            *scope == task.scope
-                && *id == task.id
-                && !self.get(scope, blocker).is_some_and(|stored| stored.row.task.status.satisfies_edge())
+        let blocked = self.blockers_of(&task.scope, &task.id).filter(|blocker| {
+            !self.get(&task.scope, blocker).is_some_and(|stored| stored.row.task.status.satisfies_edge())
         });
         u32::try_from(blocked.count()).unwrap_or(u32::MAX)
     }
@@ -204,8 +210,7 @@ impl Tx for MemoryTx {
     }
 
     async fn blockers(&mut self, scope: &str, id: &TaskId) -> Result<Vec<Blocker>, Fault> {
-        let own = self.state.edges.keys().filter(|(of, (task, _))| of == scope && task == id);
-        let blocker = |(_, (_, blocker)): &(String, (TaskId, TaskId))| {
+        let blocker = |blocker: &TaskId| {
             let task = &self.get(scope, blocker)?.row.task;
             Some(Blocker {
                 id: task.id.clone(),
@@ -214,12 +219,14 @@ impl Tx for MemoryTx {
                 result: task.result.clone(),
             })
         };
-        Ok(own.filter_map(blocker).collect())
+        Ok(self.blockers_of(scope, id).filter_map(blocker).collect())
     }
 
     async fn edges(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<(TaskId, TaskId)>, Fault> {
-        let own = self.state.edges.keys().filter(|(of, (task, _))| of == scope && ids.contains(task));
-        Ok(own.map(|(_, edge)| edge.clone()).collect())
+        let own = |id: &TaskId| -> Vec<(TaskId, TaskId)> {
+            self.blockers_of(scope, id).map(|blocker| (id.clone(), blocker.clone())).collect()
+        };
+        Ok(ids.iter().flat_map(own).collect())
     }
 
     async fn add_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<bool, Fault> {

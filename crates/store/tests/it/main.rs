@@ -1,4 +1,8 @@
 //! The store's tests, one binary.
+//!
+//! The conformance suite runs on memory and SQLite; beside it, what only a file and real processes can show.
 #![allow(clippy::unwrap_used)]
 
+mod conformance;
 mod smoke;
+mod subjects;

@@ -1,0 +1,74 @@
+//! The stores under test.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rota_store::conformance::Subject;
+use rota_store::memory::MemoryStore;
+use rota_store::sqlite::SqliteStore;
+use tempfile::TempDir;
+
+/// A folder for a database whose durability is not what the test is about: in memory where the system has such a place.
+pub fn quick_folder() -> TempDir {
+    let shared_memory = Path::new("/dev/shm");
+    if shared_memory.is_dir()
+        && let Ok(folder) = tempfile::tempdir_in(shared_memory)
+    {
+        return folder;
+    }
+    tempfile::tempdir().unwrap()
+}
+
+/// The reference.
+pub struct Memory;
+
+impl Subject for Memory {
+    type Store = MemoryStore;
+
+    fn fresh(&self) -> MemoryStore {
+        MemoryStore::new()
+    }
+
+    fn another(&self, store: &MemoryStore) -> MemoryStore {
+        store.clone()
+    }
+
+    fn rounds(&self) -> usize {
+        50
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        rota_store::block_on(future)
+    }
+}
+
+/// The default store, in folders that go away with the subject.
+#[derive(Default)]
+pub struct Sqlite {
+    folders: Mutex<Vec<TempDir>>,
+}
+
+impl Sqlite {
+    fn path(&self) -> PathBuf {
+        let folder = quick_folder();
+        let path = folder.path().join("rota.db");
+        self.folders.lock().unwrap().push(folder);
+        path
+    }
+}
+
+impl Subject for Sqlite {
+    type Store = SqliteStore;
+
+    fn fresh(&self) -> SqliteStore {
+        SqliteStore::open(&self.path()).unwrap()
+    }
+
+    fn another(&self, store: &SqliteStore) -> SqliteStore {
+        SqliteStore::open(store.path()).unwrap()
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        rota_store::block_on(future)
+    }
+}
