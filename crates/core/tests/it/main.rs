@@ -5,6 +5,7 @@
 //! `ROTA_PROPTEST_CASES=100000 cargo test -p rota-core` runs the long form of every property test.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::disallowed_methods, reason = "tests are steered by variables; core is not")]
 
 mod edges;
 mod explain;

@@ -1,3 +1,5 @@
+//! One task from plan to done, the shortest way through every store.
+
 use rota_core::lease::Caller;
 use rota_core::transition::Command;
 use rota_core::{Status, TaskId, UnixMillis};
