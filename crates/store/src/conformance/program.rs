@@ -29,7 +29,10 @@ const SPECS: [Option<&str>; 3] = [None, Some("s/one"), Some("s/two")];
 const CATEGORIES: [Option<&str>; 2] = [None, Some("c")];
 const AGENTS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
 const HOSTS: [Option<&str>; 3] = [None, Some("here"), Some("there")];
-const IDS: u64 = 10;
+const IDS: u64 = 14;
+/// How far the clock goes from verb to verb.
+const STEPS_MS: [i64; 12] =
+    [0, 0, 1, 1_000, 1_000, 1_000, 10_000, 61_000, 610_000, 4_000_000, -1_000, -700_000];
 
 /// Numbers out of a number: the same seed, the same throws.
 pub struct Dice(u64);
@@ -107,7 +110,7 @@ fn queue_policy(dice: &mut Dice) -> QueuePolicy {
         }
     }
     QueuePolicy {
-        max_concurrent: dice.of(&[None, None, Some(1), Some(2), Some(4)]),
+        max_concurrent: dice.of(&[None, None, Some(2), Some(4)]),
         per_kind,
         max_attempts: dice.of(&[None, None, Some(1), Some(2)]).filter(|_| counted),
         lease_ttl_ms: dice.of(&[1_000, 60_000, 600_000]),
@@ -121,11 +124,19 @@ fn queue_policy(dice: &mut Dice) -> QueuePolicy {
 }
 
 fn wanted(dice: &mut Dice) -> Wanted {
-    if !dice.once_in(3) {
+    if !dice.once_in(5) {
         return Wanted::default();
     }
     let specs = dice.of(&[None, Some("s/*"), Some("*two"), Some("none")]);
     Wanted { category: dice.name(&CATEGORIES), specs: specs.map(Globs::parse) }
+}
+
+/// Mostly an id that is free.
+fn new_id(dice: &mut Dice, picture: &Picture) -> TaskId {
+    let start = dice.below(IDS);
+    let is_free = |id: &TaskId| !picture.rows.contains_key(id);
+    let free = (start..start + IDS).map(|number| id(&format!("t{}", number % IDS))).find(is_free);
+    free.filter(|_| !dice.once_in(8)).unwrap_or_else(|| dice.id())
 }
 
 fn new_task(dice: &mut Dice, now: UnixMillis) -> NewTask {
@@ -184,7 +195,7 @@ fn command(dice: &mut Dice, task: &TaskId, picture: &Picture, now: UnixMillis) -
     let caller = caller(dice, task, picture);
     let reason = "because".to_owned();
     let ttl_ms = dice.of(&[None, Some(0), Some(30_000)]);
-    match dice.below(24) {
+    match dice.below(28) {
         0..6 => Command::Done { caller, result: dice.once_in(2).then(|| Json::of(&1)) },
         6..9 => Command::Fail { caller, reason: Some(reason), default_reason: "-" },
         9 => Command::Renew { caller, ttl_ms },
@@ -200,8 +211,10 @@ fn command(dice: &mut Dice, task: &TaskId, picture: &Picture, now: UnixMillis) -
         19 => Command::Reiterate,
         20 => Command::Delete,
         21 => Command::Undelete,
-        22 if dice.once_in(2) => Command::Cancel,
-        22 => Command::Invalidate { reason },
+        22 => Command::Cancel,
+        23 => Command::Invalidate { reason },
+        24 | 25 => Command::Reset,
+        26 => Command::Undelete,
         _ => Command::Override { result: None },
     }
 }
@@ -235,12 +248,14 @@ fn verb<S: Subject>(lab: &Lab<'_, S>, word: u64, now: UnixMillis, picture: &Pict
     let mut dice = Dice::new(word);
     let call = lab.call(now);
     match dice.below(24) {
-        0..3 => {
-            let tasks = (0..=dice.below(3)).map(|_| new_task(&mut dice, now)).collect();
+        0..4 => {
+            let first = NewTask { id: new_id(&mut dice, picture), ..new_task(&mut dice, now) };
+            let more = (0..dice.below(3)).map(|_| new_task(&mut dice, now));
+            let tasks = [first].into_iter().chain(more.collect::<Vec<_>>()).collect();
             said(lab.run(&Add { call, tasks }))
         }
-        3..7 => said(lab.run(&any_claim(&mut dice, now))),
-        7..9 => {
+        4..8 => said(lab.run(&any_claim(&mut dice, now))),
+        8 => {
             let (id, agent, wanted) = (dice.id(), dice.name(&AGENTS), wanted(&mut dice));
             said(lab.run(&ClaimById { call, id, agent, ttl_ms: None, wanted, host: dice.name(&HOSTS) }))
         }
@@ -276,7 +291,7 @@ fn verb<S: Subject>(lab: &Lab<'_, S>, word: u64, now: UnixMillis, picture: &Pict
             let (spec, category) = (dice.name(&SPECS), dice.name(&CATEGORIES));
             said(lab.run(&DeleteMany { call, queue: dice.of(&QUEUES).into(), statuses, spec, category }))
         }
-        20 => said(lab.run(&PauseQueue { call, queue: dice.of(&QUEUES).into(), paused: dice.once_in(3) })),
+        20 => said(lab.run(&PauseQueue { call, queue: dice.of(&QUEUES).into(), paused: dice.once_in(5) })),
         21 => said(lab.run(&PublishPolicy { call, policy: policy(&mut dice), based_on: None })),
         _ => look(lab, &mut dice, now),
     }
@@ -319,7 +334,7 @@ fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Strin
 /// The ids that a claim decided by this number must grant, if it decides a claim.
 fn foreseen(word: u64, now: UnixMillis, picture: &Picture) -> Option<Vec<String>> {
     let mut dice = Dice::new(word);
-    (3..7).contains(&dice.below(24)).then(|| super::oracle::choice(picture, &any_claim(&mut dice, now)))
+    (4..8).contains(&dice.below(24)).then(|| super::oracle::choice(picture, &any_claim(&mut dice, now)))
 }
 
 /// What a program came to: how often verbs were accepted and refused, and how many leases claims granted.
@@ -339,8 +354,7 @@ pub fn compare<A: Subject, B: Subject>(left: &Lab<'_, A>, right: &Lab<'_, B>, pr
     let mut now = at(0);
     for (step, word) in program.iter().enumerate() {
         let mut dice = Dice::new(word.rotate_left(17));
-        now =
-            now.plus_ms(dice.of(&[0, 1, 1_000, 1_000, 10_000, 61_000, 610_000, 4_000_000, -1_000, -700_000]));
+        now = now.plus_ms(dice.of(&STEPS_MS));
         let before = left.picture(now);
         let (one, other) = (verb(left, *word, now, &before), verb(right, *word, now, &before));
         assert_eq!(one, other, "step {step} ({word}) at {now}");

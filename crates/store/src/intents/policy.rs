@@ -25,21 +25,22 @@ impl Intent for PublishPolicy {
     type Output = Arc<Published>;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Arc<Published>> {
-        let before = Cx::open(tx, &self.call).await?;
+        let history = tx.policies(&self.call.scope).await?;
+        let before = self.open(tx, history.last()).await?;
         let current = &before.published.version;
         if let Some(based_on) = self.based_on.as_ref().filter(|based_on| *based_on != current) {
             return Err(Refusal::PolicyMoved { based_on: based_on.clone(), current: current.clone() }.into());
         }
         let published =
             Arc::new(Published { version: policy_version(&self.policy), policy: self.policy.clone() });
-        let history = tx.policies(&before.scope).await?;
-        if history.last().is_some_and(|last| last.version == published.version) {
+        let document = self.policy.to_json();
+        if history.last().is_some_and(|last| last.document == document) {
             return Ok(published);
         }
         let row = PolicyRow {
             number: history.last().map_or(1, |last| last.number + 1),
             version: published.version.clone(),
-            document: self.policy.to_json(),
+            document,
             published_at: before.now,
             actor: before.actor.clone(),
         };
@@ -50,6 +51,22 @@ impl Intent for PublishPolicy {
         write::append(tx, &after, scope_event(&after, EventKind::PolicyPublished, data)).await?;
         rescore(tx, &after).await?;
         Ok(published)
+    }
+}
+
+impl PublishPolicy {
+    /// A stored policy that cannot be read stops everything but this: it can be replaced.
+    async fn open<T: Tx>(&self, tx: &mut T, last: Option<&PolicyRow>) -> Result<Cx, Fault> {
+        let version = match (Cx::open(tx, &self.call).await, last) {
+            (Err(Fault::UnreadablePolicy { .. }), Some(last)) => last.version.clone(),
+            (opened, _) => return opened,
+        };
+        let published = Arc::new(Published { version, policy: Policy::default() });
+        let now = match self.call.now {
+            Some(now) => now,
+            None => tx.clock().await?,
+        };
+        Ok(Cx { scope: self.call.scope.clone(), now, actor: self.call.actor.clone(), published })
     }
 }
 

@@ -62,6 +62,23 @@ impl SqliteStore {
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
+
+    /// For tests: the idle connections may let the file grow to so many pages, as if the disk were full then.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn limit_pages(&self, pages: u32) {
+        for session in self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let limited = session.connection.pragma_update(None, "max_page_count", pages);
+            assert!(limited.is_ok(), "{limited:?}");
+        }
+    }
+}
+
+/// For tests of query plans: the statements of claiming and settling, each with the index that must serve it.
+#[cfg(feature = "conformance")]
+#[doc(hidden)]
+pub fn statements() -> Vec<(&'static str, &'static str, &'static str)> {
+    sql::SERVED.to_vec()
 }
 
 impl Shared {

@@ -14,6 +14,8 @@ pub(super) const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/sqlite/
 
 /// "ROTA" in the file's header.
 const APPLICATION_ID: i64 = 0x524f_5441;
+/// The size of the smallest database.
+const SMALLEST: u64 = 512;
 /// The first version without the bug that could damage a log that is reset (sqlite.org/wal.html#walresetbug).
 const OLDEST_SQLITE: i32 = 3_051_003;
 
@@ -51,20 +53,26 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
 
 /// The schema number of one of our databases, 0 for an empty one.
 fn schema_of(connection: &Connection, path: &Path) -> Result<i64, Fault> {
-    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let found = pragma("user_version").map_err(|error| fault(path, error))?;
-    if found == SCHEMA {
-        return Ok(found);
+    let number = |text: &str| {
+        let found = connection.query_row(text, [], |row| row.get::<_, i64>(0));
+        found.map_err(|error| fault(path, error))
+    };
+    const APPLICATION: &str = "PRAGMA application_id";
+    const VERSION: &str = "PRAGMA user_version";
+    if number(APPLICATION)? != APPLICATION_ID {
+        // Another process may be making the schema, which appears all at once: whoever sees its tables sees its name.
+        let is_empty = number("SELECT count(*) FROM sqlite_schema")? == 0;
+        if is_empty && number(VERSION)? == 0 {
+            return Ok(0);
+        }
+        if number(APPLICATION)? != APPLICATION_ID {
+            return Err(Fault::Foreign { path: path.to_owned() });
+        }
     }
-    if found > SCHEMA {
-        return Err(Fault::TooNew { path: path.to_owned(), found, known: SCHEMA });
+    match number(VERSION)? {
+        found if found > SCHEMA => Err(Fault::TooNew { path: path.to_owned(), found, known: SCHEMA }),
+        found => Ok(found),
     }
-    let application = pragma("application_id").map_err(|error| fault(path, error))?;
-    let tables = connection
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
-        .map_err(|error| fault(path, error))?;
-    let is_ours = application == APPLICATION_ID || (tables == 0 && found == 0);
-    if is_ours { Ok(found) } else { Err(Fault::Foreign { path: path.to_owned() }) }
 }
 
 /// Brings the schema up to date. Any number of processes may try at once: one does, the others find it done.
@@ -87,13 +95,23 @@ fn migrate(session: &Session, path: &Path) -> Result<(), Fault> {
 }
 
 fn check_place(path: &Path) -> Result<(), Fault> {
-    if path.is_dir() {
-        return Err(Fault::IsDirectory { path: path.to_owned() });
+    if let Ok(found) = std::fs::metadata(path) {
+        if found.is_dir() {
+            return Err(Fault::IsDirectory { path: path.to_owned() });
+        }
+        // SQLite takes a few bytes for nothing, and would make a new database of them.
+        if (1..SMALLEST).contains(&found.len()) {
+            let problem = format!("only {} bytes long", found.len());
+            return Err(Fault::Corrupt { path: path.to_owned(), problem });
+        }
     }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => PathBuf::from("."),
     };
+    if !std::fs::metadata(&folder).map_err(|error| io_fault(&folder, error))?.is_dir() {
+        return Err(io_fault(&folder, std::io::ErrorKind::NotADirectory.into()));
+    }
     if std::env::var_os("ROTA_ALLOW_NETWORK_FS").is_some_and(|value| !value.is_empty()) {
         return Ok(());
     }

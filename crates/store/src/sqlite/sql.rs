@@ -11,10 +11,11 @@ macro_rules! columns {
     };
 }
 
-/// `SELECT` the columns of a task, then what follows.
+/// `SELECT` the columns of a task, then what follows. Tasks come first whatever the planner has heard of the tables: the
+/// order of their index is the order asked for.
 macro_rules! select {
     ($rest:literal) => {
-        concat!("SELECT ", columns!(), " FROM tasks t JOIN queues q ON q.key = t.queue ", $rest)
+        concat!("SELECT ", columns!(), " FROM tasks t CROSS JOIN queues q ON q.key = t.queue ", $rest)
     };
 }
 
@@ -172,3 +173,50 @@ pub const BLOCK: &str =
 pub const SET_BLOCK: &str = "INSERT INTO blocks (upstream, blocked_until, hits, reason, updated_at) \
      VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (upstream) DO UPDATE SET blocked_until = excluded.blocked_until, \
      hits = excluded.hits, reason = excluded.reason, updated_at = excluded.updated_at";
+
+/// Name, text, and what its plan must say of every table it reads.
+#[cfg(feature = "conformance")]
+pub const SERVED: &[(&str, &str, &str)] = &[
+    ("TASK", TASK, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
+    ("TASK_BY_SEQ", TASK_BY_SEQ, "t PRIMARY KEY (rowid=?)"),
+    ("CHILDREN", CHILDREN, "t tasks_children (scope=? AND parent=?)"),
+    ("DEPENDENTS", DEPENDENTS, "e edges_blocker (scope=? AND blocker=?)"),
+    ("EXPIRED", EXPIRED, "t tasks_active (queue=? AND lease_expires_at<?)"),
+    ("LIST_SPECS", LIST_SPECS, "t tasks_specs (scope=? AND spec_ref=?)"),
+    ("LIST_ACTIVE", LIST_ACTIVE, "t tasks_active (queue=?)"),
+    ("FIRST_HEAD", FIRST_HEAD, "t tasks_ready (queue=? AND sort_priority>?)"),
+    (
+        "NEXT_HEAD",
+        NEXT_HEAD,
+        "t tasks_ready (queue=? AND sort_priority=? AND (kind,host,static_score,created_at)>(?,?,?,?))",
+    ),
+    (
+        "BUCKET_HEADS",
+        BUCKET_HEADS,
+        "t tasks_ready (queue=? AND sort_priority=? AND kind=? AND host=? AND static_score=?)",
+    ),
+    (
+        "BUCKET_HEADS_FILTERED",
+        BUCKET_HEADS_FILTERED,
+        "t tasks_ready (queue=? AND sort_priority=? AND kind=? AND host=? AND static_score=?)",
+    ),
+    (
+        "OVERDUE_HEADS",
+        OVERDUE_HEADS,
+        "t tasks_overdue (queue=? AND sort_priority=? AND kind=? AND host=? AND ready_at<?)",
+    ),
+    ("ADMIT_DUE", ADMIT_DUE, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
+    ("ACTIVE_BY_KIND", ACTIVE_BY_KIND, "tasks tasks_active (queue=?)"),
+    ("RANK_DUE", RANK_DUE, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
+    ("UPDATE_STATE", UPDATE_STATE, "tasks PRIMARY KEY (rowid=?)"),
+    ("UPDATE_FIELDS", UPDATE_FIELDS, "tasks PRIMARY KEY (rowid=?)"),
+    ("SPECS", SPECS, "tasks tasks_specs (scope=? AND spec_ref>?)"),
+    ("QUEUE", QUEUE, "queues sqlite_autoindex_queues_1 (scope=? AND name=?)"),
+    ("BLOCKERS", BLOCKERS, "e PRIMARY KEY (scope=? AND task=?)"),
+    ("EDGES", EDGES, "edges PRIMARY KEY (scope=? AND task=?)"),
+    ("HAS_DEPENDENTS", HAS_DEPENDENTS, "edges edges_blocker (scope=? AND blocker=?)"),
+    ("SHIFT_DEPENDENTS", SHIFT_DEPENDENTS, "tasks sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
+    ("EVENTS", EVENTS, "journal PRIMARY KEY (rowid>?)"),
+    ("TASK_EVENTS", TASK_EVENTS, "journal journal_task (scope=? AND task=?)"),
+    ("POLICY_VERSION", POLICY_VERSION, "policies PRIMARY KEY (scope=?)"),
+];

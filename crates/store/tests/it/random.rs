@@ -1,0 +1,37 @@
+//! C2, C3 on stores: random verbs, policies and clocks; memory and SQLite answer alike, step by step, and end alike.
+
+use proptest::prelude::*;
+use rota_store::conformance::Lab;
+use rota_store::conformance::program::{Dice, Tally, compare};
+
+use crate::subjects::{Memory, Sqlite};
+
+/// How many programs; the long command asks for more.
+fn cases() -> u32 {
+    let asked = std::env::var("ROTA_PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(32)
+}
+
+fn run(program: &[u64]) -> Tally {
+    let sqlite = Sqlite::default();
+    compare(&Lab::new(&Memory), &Lab::new(&sqlite), program)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+
+    /// P2, P3, P4, P5, P7: the same answers, the same refusals, core's choices, and tables that fold from the journal.
+    #[test]
+    fn memory_and_sqlite_answer_alike(program in prop::collection::vec(any::<u64>(), 1..60)) {
+        run(&program);
+    }
+}
+
+/// One long program reaches enough of everything to mean something.
+#[test]
+fn a_long_program_is_accepted_refused_and_granted() {
+    let mut dice = Dice::new(7);
+    let program: Vec<u64> = (0..400).map(|_| dice.below(u64::MAX)).collect();
+    let tally = run(&program);
+    assert!(tally.accepted > 100 && tally.refused > 60 && tally.granted > 15, "{tally:?}");
+}
