@@ -9,40 +9,51 @@ use super::{row, sql};
 use crate::fault::Fault;
 use crate::tx::{HeadQuery, Level, Row};
 
+/// A task that may be granted, and whether it has blockers, done or not.
+struct Head {
+    row: Row,
+    has_blockers: bool,
+}
+
+impl Head {
+    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { row: row::task(row)?, has_blockers: row.get(row::TASK_COLUMNS)? })
+    }
+}
+
 /// A bucket, known by the oldest task in it.
 struct Bucket {
     priority: u32,
     static_score: i64,
-    head: Row,
+    head: Head,
 }
 
 impl Bucket {
     fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        let head = row::task(row)?;
         Ok(Self {
-            priority: row.get(row::TASK_COLUMNS)?,
-            static_score: row.get(row::TASK_COLUMNS + 1)?,
-            head,
+            priority: row.get(row::TASK_COLUMNS + 1)?,
+            static_score: row.get(row::TASK_COLUMNS + 2)?,
+            head: Head::read(row)?,
         })
     }
 
     fn kind(&self) -> &str {
-        self.head.task.kind.as_deref().unwrap_or_default()
+        self.head.row.task.kind.as_deref().unwrap_or_default()
     }
 
     fn host(&self) -> &str {
-        self.head.task.host.as_deref().unwrap_or_default()
+        self.head.row.task.host.as_deref().unwrap_or_default()
     }
 
     /// Whether its head is all that is wanted of it.
     fn head_suffices(&self, query: &HeadQuery<'_>) -> bool {
-        let due = self.head.task.next_eligible_at.is_none_or(|due| due <= query.now);
+        let due = self.head.row.task.next_eligible_at.is_none_or(|due| due <= query.now);
         query.per_bucket == 1 && query.filter.is_empty() && due
     }
 }
 
 impl SqliteTx {
-    pub(super) fn level(&self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
+    pub(super) fn level(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
         let after = query.after.map_or(-1, i64::from);
         let first = self.one(sql::FIRST_HEAD, params![query.queue, after], Bucket::read)?;
         let Some(mut bucket) = first else { return Ok(None) };
@@ -67,17 +78,26 @@ impl SqliteTx {
             }
             match next {
                 Some(next) => bucket = next,
-                None => return Ok(Some(Level { priority, rows })),
+                None => break,
             }
         }
+        let rows = rows.into_iter().map(|head| self.remember(head)).collect();
+        Ok(Some(Level { priority, rows }))
     }
 
-    fn oldest(&self, query: &HeadQuery<'_>, of: &Bucket, into: &mut Vec<Row>) -> Result<(), Fault> {
+    fn remember(&mut self, head: Head) -> Row {
+        if !head.has_blockers {
+            self.alone.note_without_blockers(&head.row.task);
+        }
+        head.row
+    }
+
+    fn oldest(&self, query: &HeadQuery<'_>, of: &Bucket, into: &mut Vec<Head>) -> Result<(), Fault> {
         let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
         let now = query.now.get();
         if query.filter.is_empty() {
             let bound = params![query.queue, of.priority, of.kind(), of.host(), of.static_score, now, limit];
-            return self.extend(sql::BUCKET_HEADS, bound, row::task, into);
+            return self.extend(sql::BUCKET_HEADS, bound, Head::read, into);
         }
         let specs = query.filter.specs.as_ref().map(Json::of);
         let specs = specs.as_ref().map(Json::as_str);
@@ -93,11 +113,11 @@ impl SqliteTx {
             category,
             specs
         ];
-        self.extend(sql::BUCKET_HEADS_FILTERED, bound, row::task, into)
+        self.extend(sql::BUCKET_HEADS_FILTERED, bound, Head::read, into)
     }
 
     /// The longest waiting of the bucket's kind and host, over all of their buckets.
-    fn overdue(&self, query: &HeadQuery<'_>, of: &Bucket, into: &mut Vec<Row>) -> Result<(), Fault> {
+    fn overdue(&self, query: &HeadQuery<'_>, of: &Bucket, into: &mut Vec<Head>) -> Result<(), Fault> {
         let Some(before) = query.overdue_before else { return Ok(()) };
         let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
         let specs = query.filter.specs.as_ref().map(Json::of);
@@ -106,7 +126,7 @@ impl SqliteTx {
         let (before, now) = (before.get(), query.now.get());
         let bound =
             params![query.queue, of.priority, of.kind(), of.host(), before, now, limit, category, specs];
-        self.extend(sql::OVERDUE_HEADS, bound, row::task, into)
+        self.extend(sql::OVERDUE_HEADS, bound, Head::read, into)
     }
 
     /// The first row of a query, if there is one.

@@ -4,6 +4,7 @@
 //! polling SQLite's lock, so none starves and none sees "busy". Choosing is served from the partial indexes of the
 //! schema, whatever the backlog.
 
+mod alone;
 mod heads;
 mod open;
 mod row;

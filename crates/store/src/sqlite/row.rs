@@ -1,6 +1,7 @@
 //! Tasks and events as rows.
 
 use rota_core::event::{Event, EventData, EventKind};
+use rota_core::task::Changes;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Row as SqlRow, Statement};
@@ -141,6 +142,20 @@ impl<'a, 'conn> Binder<'a, 'conn> {
             .bind(task.created_at.get())
     }
 
+    /// The columns of `sql::UPDATE_LEASE` after its first.
+    pub fn lease(&mut self, task: &Task, standing: &Standing) -> Read<&mut Self> {
+        self.bind(task.status.word())?
+            .bind(task.fence.get().cast_signed())?
+            .bind(task.assignee.as_deref())?
+            .time(task.lease_expires_at)?
+            .bind(task.result.as_ref().map(Json::as_str))?
+            .bind(task.updated_at.get())?
+            .time(task.started_at)?
+            .time(task.finished_at)?
+            .bind(task.events.cast_signed())?
+            .bind(standing.open_blockers)
+    }
+
     /// The columns of `sql::UPDATE_STATE`, and of `sql::INSERT` at its end.
     pub fn state(&mut self, task: &Task, standing: &Standing) -> Read<&mut Self> {
         self.bind(task.status.word())?
@@ -167,6 +182,46 @@ impl<'a, 'conn> Binder<'a, 'conn> {
             .bind(task.ready_at().get())?
             .bind(standing.guarded)
     }
+}
+
+/// Whether a task that waited is granted, or a granted one finished, and nothing changed but what
+/// [`Binder::lease`] writes.
+pub(super) fn is_lease_alone(old: &Task, next: &Task) -> bool {
+    fn others(task: &Task) -> impl PartialEq + use<'_> {
+        let Task { artifact_present, iteration, tries, attempts, limited_in_row, next_eligible_at, .. } =
+            task;
+        let Task { open_since, fail_reason, parked_reason, .. } = task;
+        let counts = (artifact_present, iteration, tries, attempts, limited_in_row);
+        (counts, next_eligible_at, open_since, fail_reason, parked_reason)
+    }
+    old.status != next.status
+        && matches!(next.status, Status::Active | Status::Done)
+        && others(old) == others(next)
+}
+
+/// What serde would write. The changes and facts are JSON already, and need not be checked to be put together.
+pub(super) fn event_data(data: &EventData) -> String {
+    let EventData { changes, facts, .. } = data;
+    let rest = EventData { changes: Changes::new(), facts: Changes::new(), ..data.clone() };
+    let mut text =
+        if rest == EventData::default() { "{}".to_owned() } else { Json::of(&rest).as_str().to_owned() };
+    text.pop();
+    for (name, list) in [("changes", changes), ("facts", facts)] {
+        let mut before = if text.len() > 1 { format!(",\"{name}\":{{") } else { format!("\"{name}\":{{") };
+        for (key, value) in list {
+            text.push_str(&before);
+            text.push_str(Json::of(key).as_str());
+            text.push(':');
+            text.push_str(value.as_str());
+            before.clear();
+            before.push(',');
+        }
+        if !list.is_empty() {
+            text.push('}');
+        }
+    }
+    text.push('}');
+    text
 }
 
 /// Reads one row of the journal.
@@ -196,4 +251,26 @@ pub(super) fn event(row: &SqlRow<'_>) -> Read<Event> {
         policy: row.get(10)?,
         data,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_data_is_what_serde_writes() {
+        let changes: Changes =
+            [("assignee".to_owned(), Json::of(&"a \" b")), ("fence".to_owned(), Json::of(&7))].into();
+        let facts: Changes = [("artifactPresent".to_owned(), Json::of(&true))].into();
+        let empty = EventData::default();
+        for data in [
+            empty.clone(),
+            EventData { reason: Some("it \"broke\"".to_owned()), ..empty.clone() },
+            EventData { changes: changes.clone(), ..empty.clone() },
+            EventData { facts: facts.clone(), ..empty.clone() },
+            EventData { seq: Some(3), changes, facts, ..empty },
+        ] {
+            assert_eq!(event_data(&data), Json::of(&data).as_str());
+        }
+    }
 }

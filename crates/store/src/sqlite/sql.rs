@@ -19,7 +19,30 @@ macro_rules! select {
     };
 }
 
+/// `SELECT` the columns of a task that may be granted, and whether it has blockers, done or not; then what follows.
+macro_rules! select_head {
+    ($index:literal, $rest:literal) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            ", EXISTS (SELECT 1 FROM edges e WHERE e.scope = t.scope AND e.task = t.id), t.sort_priority, \
+             t.static_score FROM tasks t INDEXED BY ",
+            $index,
+            " CROSS JOIN queues q ON q.key = t.queue ",
+            $rest
+        )
+    };
+}
+
 pub const TASK: &str = select!("WHERE t.scope = ?1 AND t.id = ?2");
+/// A task that is about to change, and whether anybody follows it: a dependent or a child.
+pub const TASK_TO_CHANGE: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.blocker = ?2) \
+       OR EXISTS (SELECT 1 FROM tasks c WHERE c.scope = ?1 AND c.parent = ?2) \
+     FROM tasks t CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.id = ?2"
+);
 pub const TASK_BY_SEQ: &str = select!("WHERE t.seq = ?1");
 /// Sorted after the search: asked for the order of ids, SQLite would walk every id of the scope.
 pub const CHILDREN: &str = select!("WHERE t.scope = ?1 AND t.parent = ?2 ORDER BY +t.id");
@@ -54,31 +77,29 @@ pub const LIST_ACTIVE: &str = select!(
 );
 
 /// The head of the first bucket of the most urgent priority after ?2.
-pub const FIRST_HEAD: &str = concat!(
-    "SELECT ",
-    columns!(),
-    ", t.sort_priority, t.static_score FROM tasks t INDEXED BY tasks_ready CROSS JOIN queues q ON q.key = t.queue \
-     WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority > ?2 \
+pub const FIRST_HEAD: &str = select_head!(
+    "tasks_ready",
+    "WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority > ?2 \
      ORDER BY t.sort_priority, t.kind, t.host, t.static_score, t.created_at, t.seq LIMIT 1"
 );
 /// The head of the next bucket of a priority after (kind, host, static score). A comparison of rows seeks to the first
 /// one that is not less, so the time behind every possible one takes it past the whole bucket instead of through it.
-pub const NEXT_HEAD: &str = concat!(
-    "SELECT ",
-    columns!(),
-    ", t.sort_priority, t.static_score FROM tasks t INDEXED BY tasks_ready CROSS JOIN queues q ON q.key = t.queue \
-     WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority = ?2 \
+pub const NEXT_HEAD: &str = select_head!(
+    "tasks_ready",
+    "WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority = ?2 \
        AND (t.kind, t.host, t.static_score, t.created_at) > (?3, ?4, ?5, 9223372036854775807) \
      ORDER BY t.kind, t.host, t.static_score, t.created_at, t.seq LIMIT 1"
 );
 /// The oldest of a bucket. Everything in the index is due, except for a `now` before the one that let it in.
-pub const BUCKET_HEADS: &str = select!(
+pub const BUCKET_HEADS: &str = select_head!(
+    "tasks_ready",
     "WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority = ?2 AND t.kind = ?3 AND t.host = ?4 \
        AND t.static_score = ?5 AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= ?6) \
      ORDER BY t.created_at, t.seq LIMIT ?7"
 );
 /// The same with a filter on category and specs.
-pub const BUCKET_HEADS_FILTERED: &str = select!(
+pub const BUCKET_HEADS_FILTERED: &str = select_head!(
+    "tasks_ready",
     "WHERE t.queue = ?1 AND t.stage = 2 AND t.sort_priority = ?2 AND t.kind = ?3 AND t.host = ?4 \
        AND t.static_score = ?5 AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= ?6) \
        AND (?8 IS NULL OR t.category = ?8) \
@@ -86,7 +107,8 @@ pub const BUCKET_HEADS_FILTERED: &str = select!(
      ORDER BY t.created_at, t.seq LIMIT ?7"
 );
 /// The longest waiting of a kind on a host; `?5` is the guard's limit.
-pub const OVERDUE_HEADS: &str = select!(
+pub const OVERDUE_HEADS: &str = select_head!(
+    "tasks_overdue",
     "WHERE t.queue = ?1 AND t.stage = 2 AND t.guarded = 1 AND t.sort_priority = ?2 AND t.kind = ?3 AND t.host = ?4 \
        AND t.ready_at < ?5 AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= ?6) \
        AND (?8 IS NULL OR t.category = ?8) \
@@ -116,6 +138,10 @@ pub const UPDATE_STATE: &str = "UPDATE tasks SET status = ?1, artifact_present =
      open_since = ?11, result = ?12, fail_reason = ?13, parked_reason = ?14, updated_at = ?15, started_at = ?16, \
      finished_at = ?17, events = ?18, open_blockers = ?19, stage = ?20, static_score = ?21, ready_at = ?22, \
      guarded = ?23 WHERE seq = ?24";
+/// The part that granting and finishing move. What only counts for a task that waits is written when it waits again.
+pub const UPDATE_LEASE: &str = "UPDATE tasks SET status = ?2, fence = ?3, assignee = ?4, lease_expires_at = ?5, \
+     result = ?6, updated_at = ?7, started_at = ?8, finished_at = ?9, events = ?10, open_blockers = ?11, stage = 0 \
+     WHERE seq = ?1";
 /// The part that an edit changes; `seq` last.
 pub const UPDATE_FIELDS: &str = "UPDATE tasks SET kind = ?1, priority = ?2, parent = ?3, depth = ?4, \
      triggered_by = ?5, parent_iteration = ?6, host = ?7, title = ?8, description = ?9, category = ?10, steps = ?11, \

@@ -6,7 +6,8 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Sender, SyncSender};
 use std::time::Duration;
 
 use crate::fault::Fault;
@@ -14,6 +15,8 @@ use crate::fault::Fault;
 /// One ticket; a session has its own, because a lock belongs to an open file.
 pub(super) struct Turn {
     file: File,
+    /// Who stands in line for us. Made when we first have to wait, and kept: a session that waits once waits often.
+    waiter: OnceLock<Sender<SyncSender<std::io::Result<()>>>>,
 }
 
 impl Turn {
@@ -23,7 +26,7 @@ impl Turn {
         let path = std::path::PathBuf::from(path);
         let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let file = opened.map_err(|source| super::open::io_fault(&path, source))?;
-        Ok(Self { file })
+        Ok(Self { file, waiter: OnceLock::new() })
     }
 
     /// Waits for the turn; false if it did not come in time.
@@ -33,19 +36,17 @@ impl Turn {
             Err(std::fs::TryLockError::WouldBlock) => {}
             Err(std::fs::TryLockError::Error(error)) => return Err(error),
         }
-        // A blocking lock has no time limit of its own, so another thread waits for it. It hands the lock over at a
-        // rendezvous: if nobody is there any more, it gives it back.
-        let waiting = self.file.try_clone()?;
-        let (handed, hand) = mpsc::sync_channel(0);
-        std::thread::Builder::new().name("rota-turn".into()).stack_size(64 * 1_024).spawn(move || {
-            let locked = waiting.lock();
-            if handed.send(locked).is_err()
-                && let Err(error) = waiting.unlock()
-            {
-                // The descriptor is about to be closed, which unlocks as well.
-                drop(error);
+        let waiter = match self.waiter.get() {
+            Some(waiter) => waiter,
+            None => {
+                let waiter = wait_for(self.file.try_clone()?)?;
+                self.waiter.get_or_init(|| waiter)
             }
-        })?;
+        };
+        let (hand_over, hand) = mpsc::sync_channel(0);
+        if waiter.send(hand_over).is_err() {
+            return Err(std::io::Error::other("the thread that waits for the turn has ended"));
+        }
         match hand.recv_timeout(patience) {
             Ok(locked) => locked.map(|()| true),
             Err(_) => Ok(false),
@@ -55,4 +56,21 @@ impl Turn {
     pub fn give_back(&self) -> std::io::Result<()> {
         self.file.unlock()
     }
+}
+
+/// A blocking lock has no time limit of its own, so another thread waits for it. It hands the lock over at a
+/// rendezvous: if nobody is there any more, it gives it back. It ends with the session.
+fn wait_for(file: File) -> std::io::Result<Sender<SyncSender<std::io::Result<()>>>> {
+    let (ask, asked) = mpsc::channel::<SyncSender<std::io::Result<()>>>();
+    std::thread::Builder::new().name("rota-turn".into()).stack_size(64 * 1_024).spawn(move || {
+        while let Ok(hand_over) = asked.recv() {
+            if hand_over.send(file.lock()).is_err()
+                && let Err(error) = file.unlock()
+            {
+                // Nothing to be done: the lock goes with the descriptor, when the session is closed.
+                drop(error);
+            }
+        }
+    })?;
+    Ok(ask)
 }

@@ -8,6 +8,7 @@ use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 use rusqlite::{Connection, params};
 
+use super::alone::Alone;
 use super::row::{self, Binder};
 use super::{PATIENCE, Session, Shared, open, sql};
 use crate::fault::Fault;
@@ -22,6 +23,7 @@ pub struct SqliteTx {
     shared: Arc<Shared>,
     session: Option<Session>,
     access: Access,
+    pub(super) alone: Alone,
 }
 
 impl SqliteTx {
@@ -34,7 +36,7 @@ impl SqliteTx {
                 return Err(Fault::Busy { place, waited_secs: PATIENCE.as_secs() });
             }
         }
-        let tx = Self { shared, session: Some(session), access };
+        let tx = Self { shared, session: Some(session), access, alone: Alone::default() };
         tx.run(if access == Access::Write { "BEGIN IMMEDIATE" } else { "BEGIN" })?;
         Ok(tx)
     }
@@ -199,7 +201,17 @@ impl Tx for SqliteTx {
     }
 
     async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {
-        self.task_row(scope, id)
+        if self.access == Access::Read {
+            return self.task_row(scope, id);
+        }
+        let found = self.one(sql::TASK_TO_CHANGE, params![scope, id.as_str()], |row| {
+            Ok((row::task(row)?, row.get::<_, bool>(row::TASK_COLUMNS)?))
+        })?;
+        let Some((row, is_followed)) = found else { return Ok(None) };
+        if !is_followed {
+            self.alone.note_without_followers(&row.task);
+        }
+        Ok(Some(row))
     }
 
     async fn tasks(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<Row>, Fault> {
@@ -256,6 +268,7 @@ impl Tx for SqliteTx {
     }
 
     async fn insert(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<u64, Fault> {
+        self.alone.forget();
         self.bound(sql::INSERT, |binder| {
             binder.bind(task.scope.as_str())?.bind(task.id.as_str())?.bind(queue)?;
             binder.fields(task)?.state(task, standing)?;
@@ -267,12 +280,19 @@ impl Tx for SqliteTx {
     async fn update(&mut self, old: &Task, next: &Task, standing: &Standing) -> Result<(), Fault> {
         let seq = next.seq.cast_signed();
         if fields_differ(old, next) {
+            self.alone.forget();
             self.bound(sql::UPDATE_FIELDS, |binder| binder.fields(next)?.bind(seq).map(drop))?;
+        }
+        if row::is_lease_alone(old, next) {
+            return self.bound(sql::UPDATE_LEASE, |binder| binder.bind(seq)?.lease(next, standing).map(drop));
         }
         self.bound(sql::UPDATE_STATE, |binder| binder.state(next, standing)?.bind(seq).map(drop))
     }
 
     async fn blockers(&mut self, scope: &str, id: &TaskId) -> Result<Vec<Blocker>, Fault> {
+        if self.alone.has_no_blockers(scope, id) {
+            return Ok(Vec::new());
+        }
         self.all(sql::BLOCKERS, params![scope, id.as_str()], |row| {
             Ok(Blocker {
                 id: row::id(row, 0)?,
@@ -293,6 +313,7 @@ impl Tx for SqliteTx {
     }
 
     async fn add_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<bool, Fault> {
+        self.alone.forget();
         Ok(self.change(sql::ADD_EDGE, params![scope, task.as_str(), blocker.as_str()])? == 1)
     }
 
@@ -301,6 +322,9 @@ impl Tx for SqliteTx {
     }
 
     async fn shift_dependents(&mut self, scope: &str, blocker: &TaskId, by: i32) -> Result<Vec<Row>, Fault> {
+        if self.alone.has_no_followers(scope, blocker) {
+            return Ok(Vec::new());
+        }
         let any = self.one(sql::HAS_DEPENDENTS, params![scope, blocker.as_str()], |_| Ok(()))?;
         if any.is_none() {
             return Ok(Vec::new());
@@ -310,6 +334,9 @@ impl Tx for SqliteTx {
     }
 
     async fn children(&mut self, scope: &str, parent: &TaskId) -> Result<Vec<Row>, Fault> {
+        if self.alone.has_no_followers(scope, parent) {
+            return Ok(Vec::new());
+        }
         self.all(sql::CHILDREN, params![scope, parent.as_str()], row::task)
     }
 
@@ -349,7 +376,7 @@ impl Tx for SqliteTx {
     }
 
     async fn append(&mut self, event: &Event) -> Result<u64, Fault> {
-        let data = Json::of(&event.data);
+        let data = row::event_data(&event.data);
         let bound = params![
             event.scope,
             event.task.as_ref().map(TaskId::as_str),
@@ -361,7 +388,7 @@ impl Tx for SqliteTx {
             event.actor,
             event.fence.map(|fence| fence.get().cast_signed()),
             event.policy,
-            data.as_str(),
+            data,
         ];
         self.change(sql::APPEND, bound)?;
         Ok(self.connection().last_insert_rowid().cast_unsigned())
