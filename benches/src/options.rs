@@ -16,10 +16,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// Of this process.
-    pub fn of_process() -> Result<Self> {
+    /// Which benchmark this process was asked for, and how.
+    pub fn of_process() -> Result<(String, Self)> {
         let mut options = Self::default();
         let mut arguments = std::env::args().skip(1);
+        let benchmark = arguments.next().unwrap_or_default();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--quick" => options.quick = true,
@@ -29,7 +30,7 @@ impl Options {
                 _ => options.rest.push(argument),
             }
         }
-        Ok(options)
+        Ok((benchmark, options))
     }
 
     /// A folder that goes away with the run.

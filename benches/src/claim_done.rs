@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rota_benches::Result;
-use rota_benches::backlog::{self, Shape};
-use rota_benches::options::{Options, print_machine};
-use rota_benches::stats::{median, median_ratio, verdict};
-use rota_benches::worker::{self, Mode, Share, Side};
+use crate::Result;
+use crate::backlog::{self, Shape};
+use crate::options::{Options, print_machine};
+use crate::stats::{median, median_ratio, verdict};
+use crate::worker::{self, Mode, Share, Side};
 
 const TARGET: f64 = 0.8;
 const MODES: [(&str, Mode); 4] = [
@@ -37,13 +37,8 @@ impl Rounds {
     }
 }
 
-fn main() -> Result<()> {
-    let options = Options::of_process()?;
-    if let Some(("worker", arguments)) =
-        options.rest.split_first().map(|(first, rest)| (first.as_str(), rest))
-    {
-        return worker::be_worker(arguments);
-    }
+/// Runs it.
+pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
     print_machine(folder.path());
     let template = folder.path().join("template.db");

@@ -1,0 +1,55 @@
+//! Measuring: ours beside the bare limit, in interleaved rounds of one run, so that a noisy machine is noisy for both.
+//!
+//! A plain program, never a test: nothing here fails because a machine is slow. `docs/benchmarks.md` has the commands,
+//! the targets and the results.
+
+mod backlog;
+mod backlog_size;
+mod bare;
+mod choose;
+mod claim_done;
+mod cold_start;
+mod options;
+mod plan_sync;
+mod stats;
+mod worker;
+
+use std::process::ExitCode;
+
+use options::Options;
+
+/// Failures end a benchmark with their text; nobody handles them.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
+
+  claim-done                   claim + done beside a bare rusqlite loop, 1 and 4 processes, batches
+  backlog-size [tasks|loops]   the time of a claim from 10,000 to 1,000,000 tasks
+  choose [loops|tasks]         choosing among 1,000,000 runnable ones
+  cold-start                   rota task peek and claim beside a cold sqlite3 (needs rota and sqlite3)
+  plan-sync                    a plan of 10,000 lines, twice
+
+--quick shows that it runs, not how fast. Scratch files go beside the program unless --folder says where.";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let (benchmark, options) = Options::of_process()?;
+    match benchmark.as_str() {
+        "claim-done" => claim_done::run(&options),
+        "backlog-size" => backlog_size::run(&options),
+        "choose" => choose::run(&options),
+        "cold-start" => cold_start::run(&options),
+        "plan-sync" => plan_sync::run(&options),
+        "worker" => worker::be_worker(&options.rest),
+        _ => Err(USAGE.into()),
+    }
+}
