@@ -29,13 +29,13 @@ pub trait Store: Send + Sync {
         async move {
             crash::point("before_begin");
             let mut tx = self.begin(intent.access()).await?;
-            let output = intent.run(&mut tx).await?;
-            if intent.access() == Access::Write {
+            let ran = intent.run(&mut tx).await;
+            if intent.access() == Access::Write && intent.is_kept(&ran) {
                 crash::point("after_write");
                 tx.commit().await?;
                 crash::point("after_commit");
             }
-            Ok(output)
+            ran
         }
     }
 }
@@ -48,6 +48,11 @@ pub trait Intent: Sync {
     /// Whether it writes.
     fn access(&self) -> Access {
         Access::Write
+    }
+
+    /// Whether what was written is made durable: after a success, and nothing of it otherwise.
+    fn is_kept(&self, ran: &Outcome<Self::Output>) -> bool {
+        ran.is_ok()
     }
 
     /// Does it, inside the transaction.

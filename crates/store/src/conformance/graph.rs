@@ -33,6 +33,9 @@ pub fn adding_fills_in_what_the_queue_says<S: Subject>(subject: &S) {
     for task in &added {
         assert_eq!(lab.task(task.id.as_str()), *task, "what is returned is what is stored");
     }
+    let empty = NewTask { kind: Some(String::new()), payload: Json::parse("null").ok(), ..new("empty") };
+    let empty = lab.add(at(1), &[empty]).remove(0);
+    assert_eq!((empty.kind, empty.payload), (None, None), "nothing is nothing");
     lab.check();
 }
 

@@ -105,6 +105,7 @@ macro_rules! conformance_suite {
             reclaim {
                 a_lost_attempt_is_counted_and_backs_off
                 attempts_run_out_and_only_reset_brings_back
+                a_refused_claim_by_id_takes_its_lease_back
                 counts_may_be_turned_off
                 explicit_reclaim_leaves_expired_leases_alone
                 a_ceiling_counts_expired_leases_until_reclaimed

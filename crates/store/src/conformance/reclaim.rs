@@ -1,5 +1,6 @@
 //! Expired leases, attempts and ceilings (P3, P4, P6).
 
+use rota_core::obstacle::{Obstacle, Reason};
 use rota_core::policy::Counts;
 use rota_core::transition::{Command, LOST_REASON};
 use rota_core::{Policy, Refusal, Status, UnixMillis};
@@ -59,6 +60,26 @@ pub fn attempts_run_out_and_only_reset_brings_back<S: Subject>(subject: &S) {
     let reset = lab.must(at(4), "lost", Command::Reset);
     assert_eq!((reset.attempts, reset.fence.get(), reset.parked_reason), (0, 2, None));
     assert_eq!(lab.claim(at(4), 9), ["lost"]);
+    lab.check();
+}
+
+/// P6: a claim by id takes the task's own expired lease back also where it must then wait, so that the wait has a start
+/// and an end.
+pub fn a_refused_claim_by_id_takes_its_lease_back<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.publish(at(0), r#"{"queues":{"tasks":{"backoff":{"baseMs":60000,"factor":2,"capMs":60000}}}}"#);
+    lab.add(at(0), &[new("a")]);
+    lab.take(at(0), "a");
+    let reasons = |now| match lab.refused(&claim_by_id(now, "a")) {
+        Refusal::NotEligible { reasons, .. } => reasons,
+        other => panic!("{other:?}"),
+    };
+    for now in [at(600), at(630)] {
+        assert_eq!(reasons(now), [Reason::Obstacle(Obstacle::CoolingDown { until: at(660) })]);
+        lab.check();
+    }
+    assert_eq!((lab.task("a").status, lab.task("a").attempts), (Status::Open, 1));
+    assert_eq!(lab.take(at(660), "a").fence.get(), 2);
     lab.check();
 }
 

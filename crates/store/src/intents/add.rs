@@ -160,7 +160,8 @@ async fn build<T: Tx>(tx: &mut T, cx: &Cx, new: &NewTask) -> Outcome<Task> {
         None => 0,
     };
     Ok(Task {
-        kind: new.kind.clone(),
+        // Stores keep no kind as an empty one, and the journal says `null` for what is gone.
+        kind: new.kind.clone().filter(|kind| !kind.is_empty()),
         priority: match new.priority {
             NewPriority::Given(priority) => Some(priority),
             NewPriority::QueueDefault => Some(cx.policy(&new.queue).default_priority),
@@ -175,7 +176,7 @@ async fn build<T: Tx>(tx: &mut T, cx: &Cx, new: &NewTask) -> Outcome<Task> {
         steps: new.steps.clone(),
         spec_ref: new.spec_ref.clone(),
         reference: new.reference.clone(),
-        payload: new.payload.clone(),
+        payload: new.payload.clone().filter(|payload| payload.as_str() != "null"),
         next_eligible_at: new.not_before,
         ..Task::new(&cx.scope, new.id.clone(), &new.queue, &new.title, cx.now)
     })

@@ -12,7 +12,7 @@ use rota_core::transition::Command;
 use rota_core::{Refusal, Task, TaskId};
 
 use super::{Call, Cx, find_queue, find_task, write};
-use crate::fault::{Fault, Outcome};
+use crate::fault::{Error, Fault, Outcome};
 use crate::store::Intent;
 use crate::tx::{AtOnce, Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
 
@@ -187,7 +187,8 @@ async fn grant<T: Tx>(
     Ok(Grant { task: row.task, blockers })
 }
 
-/// Grants one task chosen by its id, in whatever queue it is, or says why not.
+/// Grants one task chosen by its id, in whatever queue it is, or says why not. Its own expired lease is taken back
+/// first, also if the task must then wait: otherwise it would start to wait anew with every claim.
 #[derive(Clone, Debug)]
 pub struct ClaimById {
     /// Where, when, who.
@@ -206,6 +207,10 @@ pub struct ClaimById {
 
 impl Intent for ClaimById {
     type Output = Grant;
+
+    fn is_kept(&self, ran: &Outcome<Grant>) -> bool {
+        matches!(ran, Ok(_) | Err(Error::Refused(Refusal::NotEligible { .. })))
+    }
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Grant> {
         // A look without a lock tells the queue, whose turn comes before task rows.

@@ -102,12 +102,13 @@ impl Store for PostgresStore {
         loop {
             tries += 1;
             let mut tx = self.begin(intent.access()).await?;
-            let ran = match intent.run(&mut tx).await {
-                Ok(output) if intent.access() == Access::Write => {
-                    tx.commit().await.map(|()| output).map_err(Error::Fault)
-                }
-                other => tx.roll_back().await.map_err(Error::Fault).and(other),
+            let ran = intent.run(&mut tx).await;
+            let ended = if intent.access() == Access::Write && intent.is_kept(&ran) {
+                tx.commit().await
+            } else {
+                tx.roll_back().await
             };
+            let ran = ended.map_err(Error::Fault).and(ran);
             match ran {
                 Err(Error::Fault(Fault::LostRace { .. })) if tries < TRIES => {
                     // Others were first; give them a moment that grows, so that the same racers do not meet again.
