@@ -1,6 +1,7 @@
 //! The command line, as one definition: parsing, help and completions come from it.
 //!
 //! Values are taken as text and checked by the commands, so that the messages are those of the contract.
+#![allow(rustdoc::invalid_html_tags, reason = "the comments are the help text")]
 
 use clap::{Args, Parser, Subcommand};
 

@@ -27,7 +27,7 @@ pub struct BadChange {
 macro_rules! task {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $key:literal,)*) => {
         /// One task, as the tables hold it. Every field here is journalled: a change of it is in the event of the
-        /// transaction that made it. Edges are kept beside it, derived columns ([`crate::obstacle::Standing`]) too.
+        /// transaction that made it. Edges are kept beside it, derived columns ([`crate::obstacle::Stage`]) too.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct Task {
             /// Namespace.
