@@ -127,12 +127,11 @@ impl Event {
     /// The event of a change to a task. The caller numbers it.
     pub fn of_change(kind: EventKind, old: Option<&Task>, next: &Task) -> Self {
         let blank = || Task::new(&next.scope, next.id.clone(), "", "", next.updated_at);
-        let mut changes = match old {
-            Some(old) => old.changes_to(next),
-            None => blank().changes_to(next),
+        let columns = ["status", "updatedAt"];
+        let changes = match old {
+            Some(old) => old.changes_except(&columns, next),
+            None => blank().changes_except(&columns, next),
         };
-        changes.remove("status");
-        changes.remove("updatedAt");
         let seq = old.is_none().then_some(next.seq);
         Self {
             seq: 0,

@@ -44,8 +44,13 @@ macro_rules! task {
         impl Task {
             /// What differs in `next`, as the journal writes it.
             pub fn changes_to(&self, next: &Self) -> Changes {
+                self.changes_except(&[], next)
+            }
+
+            /// The same without some fields.
+            pub(crate) fn changes_except(&self, left_out: &[&str], next: &Self) -> Changes {
                 let mut changes = Changes::new();
-                $(if self.$field != next.$field {
+                $(if self.$field != next.$field && !left_out.contains(&$key) {
                     changes.insert($key.to_owned(), Json::of(&next.$field));
                 })*
                 changes

@@ -152,10 +152,15 @@ async fn choose<T: Tx>(
         };
         let Some(level) = tx.heads(&query).await? else { break };
         after = Some(level.priority);
-        let mut rows: BTreeMap<u64, Row> = level.rows.into_iter().map(|row| (row.task.seq, row)).collect();
-        let candidates = rows.values().map(|row| candidate(row, policy)).collect();
+        let mut rows = level.rows;
+        rows.sort_by_key(|row| row.task.seq);
+        rows.dedup_by_key(|row| row.task.seq);
+        let candidates = rows.iter().map(|row| candidate(row, policy)).collect();
         let selection = select::select(candidates, &mut room, policy, cx.now, wanted);
-        chosen.extend(selection.chosen.iter().filter_map(|candidate| rows.remove(&candidate.rankable.seq)));
+        let seqs: Vec<u64> = rows.iter().map(|row| row.task.seq).collect();
+        let mut rows: Vec<Option<Row>> = rows.into_iter().map(Some).collect();
+        let place = |candidate: &Candidate| seqs.binary_search(&candidate.rankable.seq).ok();
+        chosen.extend(selection.chosen.iter().filter_map(place).filter_map(|place| rows[place].take()));
     }
     Ok(chosen)
 }

@@ -1,7 +1,6 @@
 //! Tasks and events as rows.
 
 use rota_core::event::{Event, EventData, EventKind};
-use rota_core::task::Changes;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Row as SqlRow, Statement};
@@ -201,26 +200,35 @@ pub(super) fn is_lease_alone(old: &Task, next: &Task) -> bool {
 
 /// What serde would write. The changes and facts are JSON already, and need not be checked to be put together.
 pub(super) fn event_data(data: &EventData) -> String {
-    let EventData { changes, facts, .. } = data;
-    let rest = EventData { changes: Changes::new(), facts: Changes::new(), ..data.clone() };
-    let mut text =
-        if rest == EventData::default() { "{}".to_owned() } else { Json::of(&rest).as_str().to_owned() };
-    text.pop();
-    for (name, list) in [("changes", changes), ("facts", facts)] {
-        let mut before = if text.len() > 1 { format!(",\"{name}\":{{") } else { format!("\"{name}\":{{") };
-        for (key, value) in list {
-            text.push_str(&before);
-            text.push_str(Json::of(key).as_str());
-            text.push(':');
-            text.push_str(value.as_str());
-            before.clear();
-            before.push(',');
-        }
-        if !list.is_empty() {
-            text.push('}');
+    let EventData { seq, outcome, reason, blocker, queue, changes, facts } = data;
+    let mut text = String::with_capacity(160);
+    let put = |text: &mut String, key: &str, value: &str| {
+        text.push(if text.is_empty() { '{' } else { ',' });
+        text.extend(["\"", key, "\":", value]);
+    };
+    for (key, value) in [
+        ("seq", seq.as_ref().map(Json::of)),
+        ("outcome", outcome.as_ref().map(Json::of)),
+        ("reason", reason.as_ref().map(Json::of)),
+        ("blocker", blocker.as_ref().map(Json::of)),
+        ("queue", queue.as_ref().map(Json::of)),
+    ] {
+        if let Some(value) = value {
+            put(&mut text, key, value.as_str());
         }
     }
-    text.push('}');
+    for (key, list) in [("changes", changes), ("facts", facts)] {
+        if list.is_empty() {
+            continue;
+        }
+        put(&mut text, key, "{");
+        for (number, (field, value)) in list.iter().enumerate() {
+            text.push_str(if number == 0 { "\"" } else { ",\"" });
+            text.extend([field.as_str(), "\":", value.as_str()]);
+        }
+        text.push('}');
+    }
+    text.push_str(if text.is_empty() { "{}" } else { "}" });
     text
 }
 
@@ -255,6 +263,9 @@ pub(super) fn event(row: &SqlRow<'_>) -> Read<Event> {
 
 #[cfg(test)]
 mod tests {
+    use rota_core::status::Outcome;
+    use rota_core::task::Changes;
+
     use super::*;
 
     #[test]
@@ -268,7 +279,13 @@ mod tests {
             EventData { reason: Some("it \"broke\"".to_owned()), ..empty.clone() },
             EventData { changes: changes.clone(), ..empty.clone() },
             EventData { facts: facts.clone(), ..empty.clone() },
-            EventData { seq: Some(3), changes, facts, ..empty },
+            EventData { seq: Some(3), changes, facts, ..empty.clone() },
+            EventData {
+                outcome: Some(Outcome::Done),
+                blocker: Some(TaskId::from_stored("b".to_owned())),
+                queue: Some("tasks".to_owned()),
+                ..empty
+            },
         ] {
             assert_eq!(event_data(&data), Json::of(&data).as_str());
         }
