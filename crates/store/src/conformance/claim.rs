@@ -101,6 +101,21 @@ pub fn scores_and_the_guard_decide_inside_a_priority<S: Subject>(subject: &S) {
     lab.check();
 }
 
+/// DESIGN 2: who has waited longest may have been created later than the head of its bucket, and still goes first.
+pub fn the_longest_waiting_may_stand_behind_its_buckets_head<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.add(at(0), &[of_kind("reopened", "loops", "plan")]);
+    lab.add(at(60), &[of_kind("waiting", "loops", "plan")]);
+    lab.must(at(6_000), "reopened", Command::Pause);
+    lab.must(at(6_000), "reopened", Command::Resume);
+    let late = at(7_200);
+    assert_eq!(lab.picture(late).queues[0].heads[0][0].id, id("waiting"));
+    assert_eq!(lab.claimed(&claim_of("loops", at(3_600), 1)), ["reopened"], "nobody is overdue yet");
+    lab.must(at(6_000), "reopened", Command::Release { caller: held("reopened", 1) });
+    assert_eq!(lab.claimed(&claim_of("loops", late, 1)), ["waiting"]);
+    lab.check();
+}
+
 /// One transaction grants many, each with a fence of its own; none is asked for, none is given.
 pub fn a_claim_may_be_for_many<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);

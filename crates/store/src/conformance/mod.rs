@@ -84,6 +84,7 @@ macro_rules! conformance_suite {
             claim {
                 order_is_priority_then_age_then_insertion
                 scores_and_the_guard_decide_inside_a_priority
+                the_longest_waiting_may_stand_behind_its_buckets_head
                 a_claim_may_be_for_many
                 filters_narrow_the_choice
                 a_claim_by_id_is_granted_or_explained

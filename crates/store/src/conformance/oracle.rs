@@ -8,37 +8,23 @@ use rota_core::transition::{self, Command};
 use rota_core::{Status, Task};
 
 use super::check::obstacles_of;
-use super::picture::Picture;
+use super::picture::{Picture, QueuePicture};
 use crate::intents::claim::Claim;
 
 /// The ids that the claim must grant, in order.
 pub fn choice(picture: &Picture, claim: &Claim) -> Vec<String> {
-    let Some(queue) = picture.queues.iter().find(|queue| queue.row.name == claim.queue) else {
-        return Vec::new();
-    };
-    if queue.row.paused {
-        return Vec::new();
-    }
     let policy = picture.published.policy.queue(&claim.queue);
-    let mut picture = picture.clone();
-    if policy.reclaim == Reclaim::Auto {
-        take_back(&mut picture, &claim.queue);
-    }
-    let own = |task: &&Task| task.queue == claim.queue;
-    let tasks: Vec<&Task> = picture.rows.values().map(|row| &row.task).filter(own).collect();
-    let mut active = tasks.iter().filter(|task| task.status == Status::Active).count();
+    let picture = taken_back(picture, &claim.queue);
+    let own = picture.rows.values().map(|row| &row.task).filter(|task| task.queue == claim.queue);
+    let mut active = 0;
     let mut by_kind: BTreeMap<Option<&String>, u32> = BTreeMap::new();
-    for task in tasks.iter().filter(|task| task.status == Status::Active) {
+    for task in own.filter(|task| task.status == Status::Active) {
+        active += 1;
         *by_kind.entry(task.kind.as_ref()).or_default() += 1;
     }
-    let mut runnable: Vec<&Task> = tasks
-        .into_iter()
-        .filter(|task| is_wanted(task, claim) && obstacles_of(&picture, task).is_empty())
-        .collect();
-    runnable.sort_by_cached_key(|task| rank::key(&Rankable::of(task, policy), policy, picture.now));
     let mut chosen = Vec::new();
-    for task in runnable {
-        let full = policy.max_concurrent.is_some_and(|ceiling| active >= ceiling as usize);
+    for task in runnable(&picture, claim) {
+        let full = policy.max_concurrent.is_some_and(|ceiling| active >= ceiling);
         if full || chosen.len() == claim.limit {
             break;
         }
@@ -54,14 +40,39 @@ pub fn choice(picture: &Picture, claim: &Claim) -> Vec<String> {
     chosen
 }
 
-fn take_back(picture: &mut Picture, queue: &str) {
+/// The ids that claims would grant one after the other if there were no ceilings.
+pub fn order(picture: &Picture, claim: &Claim) -> Vec<String> {
+    let picture = taken_back(picture, &claim.queue);
+    runnable(&picture, claim).into_iter().map(|task| task.id.to_string()).collect()
+}
+
+/// Everything that nothing stands in the way of, in the one order.
+fn runnable<'a>(picture: &'a Picture, claim: &Claim) -> Vec<&'a Task> {
+    let is_paused = |queue: &QueuePicture| queue.row.name == claim.queue && queue.row.paused;
+    if picture.queues.iter().any(is_paused) {
+        return Vec::new();
+    }
+    let policy = picture.published.policy.queue(&claim.queue);
+    let own = picture.rows.values().map(|row| &row.task).filter(|task| task.queue == claim.queue);
+    let mut runnable: Vec<&Task> =
+        own.filter(|task| is_wanted(task, claim) && obstacles_of(picture, task).is_empty()).collect();
+    runnable.sort_by_cached_key(|task| rank::key(&Rankable::of(task, policy), policy, picture.now));
+    runnable
+}
+
+/// The picture as it is once the queue's expired leases are taken back, where claims do that.
+fn taken_back(picture: &Picture, queue: &str) -> Picture {
+    let mut picture = picture.clone();
     let policy = picture.published.policy.queue(queue);
-    for row in picture.rows.values_mut() {
-        if row.task.queue == queue && row.task.lease_expired(picture.now) {
-            let lost = transition::apply(&row.task, &Command::Lose, policy, picture.now);
-            row.task = lost.expect("an active task can be lost").task;
+    if policy.reclaim == Reclaim::Auto {
+        for row in picture.rows.values_mut() {
+            if row.task.queue == queue && row.task.lease_expired(picture.now) {
+                let lost = transition::apply(&row.task, &Command::Lose, policy, picture.now);
+                row.task = lost.expect("an active task can be lost").task;
+            }
         }
     }
+    picture
 }
 
 fn is_wanted(task: &Task, claim: &Claim) -> bool {

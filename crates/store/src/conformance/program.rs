@@ -393,6 +393,15 @@ pub fn compare<A: Subject, B: Subject>(left: &Lab<'_, A>, right: &Lab<'_, B>, pr
     tally
 }
 
+/// What is shown before a claim is what claims would grant, ceilings apart.
+fn look_first<S: Subject>(lab: &Lab<'_, S>, claim: &Claim, now: UnixMillis) {
+    let Claim { call, queue, limit, wanted, host, .. } = claim.clone();
+    let order = super::oracle::order(&lab.picture(now), claim);
+    let seen = lab.ok(&Peek { call, queue, limit, wanted, host });
+    let seen: Vec<&str> = seen.claimable.iter().map(|view| view.task.id.as_str()).collect();
+    assert_eq!(seen, order[..limit.min(order.len())], "peek at {now} with {claim:?}");
+}
+
 /// Claims a random backlog until nothing is left, comparing every choice with core's.
 pub fn drain<S: Subject>(subject: &S, seed: u64) {
     let mut dice = Dice::new(seed);
@@ -427,7 +436,9 @@ pub fn drain<S: Subject>(subject: &S, seed: u64) {
     for round in 0..12 {
         let now = at(1_000 + round * i64::try_from(dice.below(400)).unwrap());
         for queue in QUEUES {
-            lab.claimed(&Claim { queue: queue.into(), ..any_claim(&mut dice, now) });
+            let claim = Claim { queue: queue.into(), ..any_claim(&mut dice, now) };
+            look_first(&lab, &claim, now);
+            lab.claimed(&claim);
         }
         let picture = lab.picture(now);
         let active = picture.rows.values().filter(|row| row.task.status == Status::Active);

@@ -35,7 +35,7 @@ pub fn peek_shows_what_claims_would_grant<S: Subject>(subject: &S) {
     }
     lab.add(at(0), &[NewTask { deps: vec![id("t00")], ..of_kind("blocked", "loops", "plan") }]);
     for now in [at(0), at(700), at(3_700), at(4_400), at(9_000)] {
-        let order = super::oracle::choice(&lab.picture(now), &claim_of("loops", now, 99));
+        let order = super::oracle::order(&lab.picture(now), &claim_of("loops", now, 99));
         for limit in [0, 1, 2, 3, 5, 8, 20] {
             let seen = lab.ok(&peek(&lab, "loops", now, limit));
             assert_eq!(names(&seen.claimable), order[..limit.min(order.len())], "at {now}, {limit}");
@@ -44,7 +44,7 @@ pub fn peek_shows_what_claims_would_grant<S: Subject>(subject: &S) {
     lab.claimed(&claim_of("loops", at(4_400), 2));
     let seen = lab.ok(&peek(&lab, "loops", at(4_400), 99));
     assert_eq!(seen.active.len(), 2);
-    let order = super::oracle::choice(&lab.picture(at(4_400)), &claim_of("loops", at(4_400), 99));
+    let order = super::oracle::order(&lab.picture(at(4_400)), &claim_of("loops", at(4_400), 99));
     assert_eq!(names(&seen.claimable), order);
     lab.check();
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rota_core::event::Event;
 use rota_core::explain::{self, Explanation, Surroundings};
-use rota_core::obstacle::Viewer;
+use rota_core::obstacle::{self, Viewer};
 use rota_core::policy::{QueuePolicy, Reclaim};
 use rota_core::rank::{self, RankKey, Rankable};
 use rota_core::select::Room;
@@ -66,21 +66,25 @@ impl Intent for Peek {
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Landscape::default()) };
         let policy = cx.policy(&self.queue);
         let filter = self.wanted.resolve(tx, &cx).await?;
-        let active = ListFilter {
+        let viewer = Viewer { queue_paused: queue.paused, host: self.host.clone(), runners: None };
+        let under_way = ListFilter {
             queue: Some(queue.key),
             statuses: vec![Status::Active],
             assignee: None,
             filter: filter.clone(),
         };
-        let (lost, active): (Vec<Row>, Vec<Row>) =
-            tx.list(&cx.scope, &active).await?.into_iter().partition(|row| {
-                !queue.paused && row.open_blockers == 0 && comes_back(&row.task, policy, &cx)
-            });
-        let mut claimable = Vec::new();
+        let (mut claimable, mut active) = (Vec::new(), Vec::new());
+        for row in tx.list(&cx.scope, &under_way).await? {
+            match as_if_lost(tx, &cx, &row, policy, &viewer).await? {
+                Some(lost) => claimable.push(lost),
+                None => active.push(row),
+            }
+        }
         if !queue.paused {
-            claimable.extend(lost.into_iter().filter_map(|row| as_if_lost(row, policy, &cx)));
             claimable.extend(ready(tx, &cx, &queue, self, &filter).await?);
-            claimable.extend(due(tx, &cx, &queue, self, &filter).await?);
+            let mut due = due(tx, &cx, &queue, self, &filter).await?;
+            due.retain(|row| obstacle::viewer_obstacles(&row.task, &viewer).is_empty());
+            claimable.extend(due);
         }
         let mut claimable = in_order(claimable, policy, &cx);
         claimable.truncate(self.limit);
@@ -89,17 +93,23 @@ impl Intent for Peek {
     }
 }
 
-/// Whether the next claim would take this lease back and could have the task.
-fn comes_back(task: &Task, policy: &QueuePolicy, cx: &Cx) -> bool {
-    policy.reclaim == Reclaim::Auto
-        && task.lease_expired(cx.now)
-        && policy.lost_stays_claimable(task.attempts)
-}
-
-/// The row as it will be once its lease is taken back.
-fn as_if_lost(row: Row, policy: &QueuePolicy, cx: &Cx) -> Option<Row> {
-    let applied = transition::apply(&row.task, &Command::Lose, policy, cx.now).ok()?;
-    Some(Row { task: applied.task, open_blockers: row.open_blockers })
+/// The row as the next claim would have it once it has taken its lease back; none if it would not.
+async fn as_if_lost<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    row: &Row,
+    policy: &QueuePolicy,
+    viewer: &Viewer,
+) -> Result<Option<Row>, Fault> {
+    if policy.reclaim == Reclaim::Explicit || !row.task.lease_expired(cx.now) {
+        return Ok(None);
+    }
+    let Ok(applied) = transition::apply(&row.task, &Command::Lose, policy, cx.now) else { return Ok(None) };
+    let lost = Row { task: applied.task, open_blockers: row.open_blockers };
+    let facts = write::facts(tx, cx, &lost).await?;
+    let is_free = obstacle::obstacles(&lost.task, &facts, cx.now).is_empty()
+        && obstacle::viewer_obstacles(&lost.task, viewer).is_empty();
+    Ok(is_free.then_some(lost))
 }
 
 async fn ready<T: Tx>(
@@ -142,7 +152,7 @@ async fn due<T: Tx>(
     let policy = cx.policy(&peek.queue);
     let mut ranked = tx.rankables(queue.key, Ranked::Due(cx.now)).await?;
     ranked.sort_by_cached_key(|rankable| rank::key(rankable, policy, cx.now));
-    if filter.is_empty() {
+    if filter.is_empty() && peek.host.is_none() {
         ranked.truncate(peek.limit);
     }
     let seqs: Vec<u64> = ranked.iter().map(|rankable| rankable.seq).collect();
