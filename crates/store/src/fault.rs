@@ -123,6 +123,22 @@ pub enum Fault {
         /// What the server says.
         problem: String,
     },
+    /// The connection was lost while the outcome was on its way, and it could not be found out afterwards.
+    #[error("{place}: whether it was done is not known, so look before you repeat it: {problem}")]
+    OutcomeUnknown {
+        /// Which server.
+        place: String,
+        /// What was heard last.
+        problem: String,
+    },
+    /// The server is not the one we were told to trust, or does not encrypt as we were told to demand.
+    #[error("{place} cannot be trusted: {problem}")]
+    Untrusted {
+        /// Which server.
+        place: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The URL of a store cannot be read.
     #[error("the store's URL cannot be used: {problem}")]
     BadUrl {
@@ -151,7 +167,7 @@ impl Fault {
     /// 75 for what may pass by itself, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Busy { .. } | Self::Away { .. } | Self::LostRace { .. } => 75,
+            Self::Busy { .. } | Self::Away { .. } | Self::LostRace { .. } | Self::OutcomeUnknown { .. } => 75,
             _ => 1,
         }
     }
@@ -174,6 +190,8 @@ impl Fault {
             Self::OldSqlite { .. } => "sqlite_too_old",
             Self::Away { .. } => "store_away",
             Self::LostRace { .. } => "store_contended",
+            Self::OutcomeUnknown { .. } => "store_outcome_unknown",
+            Self::Untrusted { .. } => "store_untrusted",
             Self::BadUrl { .. } => "store_bad_url",
             Self::Postgres { .. } | Self::Sqlite { .. } => "store_failed",
         }

@@ -1,6 +1,8 @@
 //! A throw-away PostgreSQL server from the installed programs: as an ordinary user, also when root runs the tests, on
 //! a Unix socket, gone with the process that started it however that ends.
 
+mod bouncer;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -9,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
+
+pub use bouncer::Bouncer;
 
 /// How long a server may take to come up.
 const START: Duration = Duration::from_secs(60);
@@ -28,8 +32,21 @@ pub struct Server {
     folder: PathBuf,
     port: u16,
     durability: Durability,
+    /// More settings, each `name=value`.
+    settings: Vec<String>,
     running: Mutex<Option<Running>>,
     schemas: AtomicU64,
+}
+
+/// What a server is made of, where a test needs more than the usual.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    /// Settings, each `name=value`.
+    pub settings: Vec<String>,
+    /// Files beside its data, by name: certificates, keys (readable by the server alone), `pg_hba.conf`.
+    pub files: Vec<(String, String)>,
+    /// Whether it listens on a free port of the loopback, too.
+    pub tcp: bool,
 }
 
 #[derive(Debug)]
@@ -63,6 +80,11 @@ impl Server {
 
     /// A server of one's own.
     pub fn start(durability: Durability) -> Result<Self, NoServer> {
+        Self::start_with(durability, Extra::default())
+    }
+
+    /// A server of one's own, with more than the usual.
+    pub fn start_with(durability: Durability, extra: Extra) -> Result<Self, NoServer> {
         let owner = Owner::pick()?;
         let folder = tempfile::Builder::new()
             .prefix("rota-pg-")
@@ -70,11 +92,24 @@ impl Server {
             .map_err(|error| NoServer(error.to_string()))?;
         let folder = folder.keep();
         owner.give(&folder)?;
-        let port = 5432;
-        let server = Self { folder, port, durability, running: Mutex::new(None), schemas: AtomicU64::new(0) };
+        let mut settings = extra.settings;
+        let port = if extra.tcp { free_port()? } else { 5432 };
+        if extra.tcp {
+            settings.push("listen_addresses=127.0.0.1".to_owned());
+        }
+        let running = Mutex::new(None);
+        let server = Self { folder, port, durability, settings, running, schemas: AtomicU64::new(0) };
         server.initialise(&owner)?;
+        for (name, text) in extra.files {
+            owner.write(&server.data().join(name), &text)?;
+        }
         server.up()?;
         Ok(server)
+    }
+
+    /// Its port, on the loopback where it listens there, and in the name of its socket.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Where its socket is.
@@ -125,8 +160,11 @@ impl Server {
             -c shared_buffers=128MB -c logging_collector=off -c log_min_messages=log 2>&1 <&- &
             server=$!; echo "postmaster $server"; read -r word; kill -QUIT $server 2>/dev/null; wait $server
             [ "$word" = keep ] || rm -rf "$3""#;
+        // What is set last holds.
+        let more: Vec<String> = self.settings.iter().map(|setting| format!("-c '{setting}'")).collect();
+        let script = script.replace("2>&1 <&-", &format!("{} 2>&1 <&-", more.join(" ")));
         let mut command = owner.command(Path::new("/bin/sh"));
-        command.args(["-c", script, "sh"]).arg(program("postgres")?).arg(self.data()).arg(&self.folder);
+        command.args(["-c", &script, "sh"]).arg(program("postgres")?).arg(self.data()).arg(&self.folder);
         command.arg(self.port.to_string()).arg(fsync).current_dir(&self.folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut keeper = command.spawn().map_err(|error| NoServer(format!("postgres: {error}")))?;
@@ -225,6 +263,17 @@ impl Owner {
         command
     }
 
+    /// A file that only the server can read.
+    fn write(&self, path: &Path, text: &str) -> Result<(), NoServer> {
+        let written = std::fs::write(path, text)
+            .and_then(|()| std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)))
+            .and_then(|()| match self.ids {
+                Some((user, group)) => std::os::unix::fs::chown(path, Some(user), Some(group)),
+                None => Ok(()),
+            });
+        written.map_err(|error| NoServer(format!("{}: {error}", path.display())))
+    }
+
     fn give(&self, folder: &Path) -> Result<(), NoServer> {
         let given = match self.ids {
             Some((user, group)) => std::os::unix::fs::chown(folder, Some(user), Some(group)),
@@ -233,6 +282,13 @@ impl Owner {
         let opened = given.and_then(|()| std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)));
         opened.map_err(|error| NoServer(format!("{}: {error}", folder.display())))
     }
+}
+
+/// A port of the loopback that nobody has just now.
+pub fn free_port() -> Result<u16, NoServer> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0");
+    let address = listener.and_then(|listener| listener.local_addr());
+    address.map(|address| address.port()).map_err(|error| NoServer(error.to_string()))
 }
 
 fn ids_of(users: &str, name: &str) -> Option<(u32, u32)> {

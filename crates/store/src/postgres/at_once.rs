@@ -55,6 +55,7 @@ impl PostgresTx {
         let settled = settled.iter().map(row::task).collect::<Result<Vec<_>, Fault>>()?;
         let settled: BTreeMap<TaskId, Task> =
             settled.into_iter().map(|row| (row.task.id.clone(), row.task)).collect();
+        self.acted = !settled.is_empty();
         let steps = work.steps.iter().map(|step| settled.get(&step.id).cloned()).collect();
         let granted = match claim {
             Some(_) => granted.iter().map(grant).collect::<Result<Option<Vec<Grant>>, Fault>>()?,
@@ -65,12 +66,7 @@ impl PostgresTx {
 
     /// One statement that is a transaction of its own.
     async fn call(&mut self, text: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<PgRow>, Fault> {
-        let client = self.client();
-        let run = async {
-            let statement = client.prepare_cached(text).await?;
-            client.query(&statement, values).await
-        };
-        run.await.map_err(|error| self.shared.fault(error))
+        self.shared.rows_alone(self.client(), text, values).await
     }
 }
 

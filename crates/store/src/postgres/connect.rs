@@ -1,81 +1,255 @@
-//! `postgres://…`: where the server is, which schema is ours, how to get in.
+//! Makes connections: finds the host, agrees on encryption as `sslmode` says, logs in, and sees who answers.
 
-use std::str::FromStr;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
-use tokio_postgres::{Config, NoTls};
+use deadpool::Runtime;
+use deadpool::managed::{Manager, Metrics, Pool, RecycleError, RecycleResult, Timeouts};
+use deadpool_postgres::ClientWrapper;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-use super::PATIENCE;
+use super::url::{SslMode, Target};
+use super::wire::{Stream, Wire};
+use super::{PATIENCE, faults};
 use crate::fault::Fault;
 
-/// Connections of one process.
-const POOL_SIZE: usize = 32;
+/// "May we encrypt?", as the protocol asks it.
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// A parsed URL.
-pub(super) struct Target {
-    config: Config,
-    pub place: String,
-    pub schema: String,
+/// Makes and keeps the connections of a pool.
+pub(super) struct Connector {
+    target: Target,
+    /// Built when first needed: most never encrypt.
+    tls: OnceLock<Arc<ClientConfig>>,
 }
 
-impl Target {
-    pub fn parse(url: &str) -> Result<Self, Fault> {
-        let bad = |problem: String| Fault::BadUrl { problem };
-        let (base, own) = take_own_parameters(url);
-        let mut config = Config::from_str(&base).map_err(|error| {
-            let source =
-                std::error::Error::source(&error).map_or(String::new(), |source| format!(": {source}"));
-            bad(format!("{error}{source}"))
-        })?;
-        config.connect_timeout(PATIENCE).keepalives(true).application_name("rota");
-        let mut schema = "rota".to_owned();
-        for (key, value) in own {
-            match key.as_str() {
-                "schema" if is_plain(&value) => schema = value,
-                "schema" => return Err(bad(format!("schema '{value}' must be letters, digits and '_'"))),
-                other => return Err(bad(format!("unknown parameter '{other}'"))),
+/// One way to try.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Encrypted,
+    /// Encrypted if the server has it.
+    Either,
+}
+
+/// Why one way did not work.
+struct Failed {
+    fault: Fault,
+    /// Another way may.
+    because_of_the_way: bool,
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Self {
+        Self { fault, because_of_the_way: false }
+    }
+}
+
+impl Connector {
+    /// A pool that connects to a target when it is first asked.
+    pub fn pool(target: Target) -> Result<Pool<Self>, Fault> {
+        let timeouts = Timeouts {
+            wait: Some(target.pool_wait),
+            create: Some(target.connect_timeout),
+            recycle: Some(PATIENCE),
+        };
+        let (place, size) = (target.place.clone(), target.pool_size);
+        let connector = Self { target, tls: OnceLock::new() };
+        let built =
+            Pool::builder(connector).max_size(size).timeouts(timeouts).runtime(Runtime::Tokio1).build();
+        built.map_err(|error| Fault::Away { place, problem: error.to_string() })
+    }
+
+    fn away(&self, problem: impl ToString) -> Fault {
+        Fault::Away { place: self.target.place.clone(), problem: problem.to_string() }
+    }
+
+    fn untrusted(&self, problem: impl Into<String>) -> Fault {
+        Fault::Untrusted { place: self.target.place.clone(), problem: problem.into() }
+    }
+
+    fn tls(&self) -> Result<Arc<ClientConfig>, Fault> {
+        if let Some(config) = self.tls.get() {
+            return Ok(Arc::clone(config));
+        }
+        let built = super::tls::client(&self.target.encryption).map_err(|problem| self.untrusted(problem))?;
+        Ok(Arc::clone(self.tls.get_or_init(|| built)))
+    }
+
+    /// Hosts in the order of the URL, the first one that lets us in.
+    async fn connect(&self) -> Result<ClientWrapper, Fault> {
+        let config = &self.target.config;
+        let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
+        let count = hosts.len().max(addresses.len());
+        let mut last = self.away("no host is named");
+        for index in 0..count {
+            let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+            let host = match (hosts.get(index), addresses.get(index)) {
+                (Some(host), _) => host.clone(),
+                (None, Some(address)) => Host::Tcp(address.to_string()),
+                (None, None) => continue,
+            };
+            let address = addresses.get(index).map(ToString::to_string);
+            match self.connect_to(&host, address.as_deref(), port).await {
+                Ok(client) => return Ok(client),
+                Err(fault) => last = fault,
             }
         }
-        let place = place(&config);
-        Ok(Self { config, place, schema })
+        Err(last)
     }
 
-    pub fn pool(&self) -> Result<Pool, Fault> {
-        let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(self.config.clone(), NoTls, manager);
-        let timeouts = Timeouts { wait: Some(PATIENCE), create: Some(PATIENCE), recycle: Some(PATIENCE) };
-        let built =
-            Pool::builder(manager).max_size(POOL_SIZE).timeouts(timeouts).runtime(Runtime::Tokio1).build();
-        built.map_err(|error| Fault::Away { place: self.place.clone(), problem: error.to_string() })
-    }
-}
-
-/// Takes out of the URL what is ours and not libpq's.
-fn take_own_parameters(url: &str) -> (String, Vec<(String, String)>) {
-    let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), Vec::new()) };
-    let (mut own, mut rest) = (Vec::new(), Vec::new());
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("schema", value)) => own.push(("schema".to_owned(), value.to_owned())),
-            _ => rest.push(pair),
+    async fn connect_to(
+        &self,
+        host: &Host,
+        address: Option<&str>,
+        port: u16,
+    ) -> Result<ClientWrapper, Fault> {
+        let (first, second) = match (host, self.target.encryption.mode) {
+            (Host::Unix(_), _) | (_, SslMode::Disable) => (Way::Plain, None),
+            (_, SslMode::Allow) => (Way::Plain, Some(Way::Encrypted)),
+            (_, SslMode::Prefer) => (Way::Either, Some(Way::Plain)),
+            _ => (Way::Encrypted, None),
+        };
+        let failed = match self.log_in(host, address, port, first).await {
+            Ok(client) => return Ok(client),
+            Err(failed) => failed,
+        };
+        match second.filter(|_| failed.because_of_the_way) {
+            Some(way) => self.log_in(host, address, port, way).await.map_err(|failed| failed.fault),
+            None => Err(failed.fault),
         }
     }
-    let base = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
-    (base, own)
+
+    async fn log_in(
+        &self,
+        host: &Host,
+        address: Option<&str>,
+        port: u16,
+        way: Way,
+    ) -> Result<ClientWrapper, Failed> {
+        let stream = match host {
+            Host::Unix(folder) => Stream::Unix(self.unix(folder, port).await?),
+            Host::Tcp(name) => {
+                let stream = self.tcp(address.unwrap_or(name), port).await?;
+                self.agree(stream, name, way).await?
+            }
+        };
+        let (wire, served) = Wire::new(stream);
+        // Encryption is agreed on already, below what tokio-postgres sees.
+        let mut config = self.target.config.clone();
+        config.ssl_mode(tokio_postgres::config::SslMode::Disable);
+        let (client, connection) = config.connect_raw(wire, NoTls).await.map_err(|error| Failed {
+            because_of_the_way: error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION),
+            fault: faults::of(&self.target.place, error),
+        })?;
+        let task = tokio::spawn(async move {
+            // Whoever uses the connection learns of its end by its own statement.
+            drop(connection.await);
+        });
+        let client = ClientWrapper::new(client, task);
+        self.look(&client, served.by()).await?;
+        Ok(client)
+    }
+
+    /// Whether this is the server itself, and one that we may write to if that was asked for.
+    async fn look(&self, client: &Client, served_by: i32) -> Result<(), Fault> {
+        if self.target.prepare.is_undecided() {
+            let process = self.word(client, "SELECT pg_backend_pid()").await?;
+            self.target.prepare.decide(process.parse() == Ok(served_by));
+        }
+        if self.target.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite
+            && self.word(client, "SHOW transaction_read_only").await? == "on"
+        {
+            return Err(self.away("the server is read-only"));
+        }
+        Ok(())
+    }
+
+    async fn word(&self, client: &Client, text: &str) -> Result<String, Fault> {
+        let answer = client.simple_query(text).await;
+        let answer = answer.map_err(|error| faults::of(&self.target.place, error))?;
+        let word = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        Ok(word.unwrap_or_default().to_owned())
+    }
+
+    async fn unix(&self, folder: &Path, port: u16) -> Result<UnixStream, Fault> {
+        let path = folder.join(format!(".s.PGSQL.{port}"));
+        UnixStream::connect(path).await.map_err(|error| self.away(error))
+    }
+
+    async fn tcp(&self, host: &str, port: u16) -> Result<TcpStream, Fault> {
+        let stream = TcpStream::connect((host, port)).await.map_err(|error| self.away(error))?;
+        let set = stream.set_nodelay(true);
+        set.map_err(|error| self.away(error))?;
+        // A server that is gone without a word is noticed, also while we wait for an answer.
+        keep_watch(&stream).map_err(|error| self.away(error))?;
+        Ok(stream)
+    }
+
+    /// Asks the server to encrypt, where we want that.
+    async fn agree(&self, mut stream: TcpStream, name: &str, way: Way) -> Result<Stream, Failed> {
+        if way == Way::Plain {
+            return Ok(Stream::Tcp(stream));
+        }
+        let mut answer = [0];
+        let asked = async {
+            stream.write_all(&SSL_REQUEST).await?;
+            stream.read_exact(&mut answer).await
+        };
+        asked.await.map_err(|error| self.away(error))?;
+        match (answer[0], way) {
+            (b'S', _) => {}
+            (b'N', Way::Either) => return Ok(Stream::Tcp(stream)),
+            (b'N', _) => {
+                return Err(self.untrusted("the server does not encrypt, and sslmode demands it").into());
+            }
+            _ => return Err(self.untrusted("this is no PostgreSQL server").into()),
+        }
+        let server_name = ServerName::try_from(name.to_owned());
+        let server_name =
+            server_name.map_err(|_| self.untrusted("the host's name cannot be in a certificate"))?;
+        let connector = tokio_rustls::TlsConnector::from(self.tls()?);
+        match connector.connect(server_name, stream).await {
+            Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
+            Err(error) => Err(Failed {
+                fault: match error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+                    true => self.untrusted(format!("TLS failed: {error}")),
+                    false => self.away(format!("TLS failed: {error}")),
+                },
+                because_of_the_way: true,
+            }),
+        }
+    }
 }
 
-fn is_plain(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= 63
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+fn keep_watch(stream: &TcpStream) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PATIENCE)?;
+    sockopt::set_tcp_keepintvl(stream, PATIENCE / 3)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(PATIENCE.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
 }
 
-fn place(config: &Config) -> String {
-    use tokio_postgres::config::Host;
-    let host = config.get_hosts().first().map_or("localhost".to_owned(), |host| match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(path) => path.display().to_string(),
-    });
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    format!("postgres://{host}:{port}/{}", config.get_dbname().unwrap_or_default())
+impl Manager for Connector {
+    type Type = ClientWrapper;
+    type Error = Fault;
+
+    async fn create(&self) -> Result<ClientWrapper, Fault> {
+        self.connect().await
+    }
+
+    async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<Fault> {
+        if client.is_closed() { Err(RecycleError::message("the connection is closed")) } else { Ok(()) }
+    }
 }

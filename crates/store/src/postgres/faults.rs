@@ -1,6 +1,8 @@
 //! What PostgreSQL and the pool report, in the words of a store.
 
-use deadpool_postgres::PoolError;
+use std::time::Duration;
+
+use deadpool::managed::{PoolError, TimeoutType};
 use tokio_postgres::error::SqlState;
 
 use super::PATIENCE;
@@ -31,11 +33,22 @@ pub(super) fn of(place: &str, error: tokio_postgres::Error) -> Fault {
     }
 }
 
+/// Whether the connection was lost, so that what was asked last may have been done. An error that the server sends in
+/// answer to a statement says that it was not; only a crash may be announced after the deed.
+pub(super) fn is_lost(error: &tokio_postgres::Error) -> bool {
+    error.code().is_none_or(|code| *code == SqlState::CRASH_SHUTDOWN)
+}
+
 /// Sorts an error of the pool.
-pub(super) fn of_pool(place: &str, error: PoolError) -> Fault {
+pub(super) fn of_pool(place: &str, waited: Duration, error: PoolError<Fault>) -> Fault {
     match error {
-        PoolError::Backend(error) => of(place, error),
-        PoolError::Timeout(_) => Fault::Busy { place: place.to_owned(), waited_secs: PATIENCE.as_secs() },
+        PoolError::Backend(fault) => fault,
+        PoolError::Timeout(TimeoutType::Wait) => {
+            Fault::Busy { place: place.to_owned(), waited_secs: waited.as_secs() }
+        }
+        PoolError::Timeout(_) => {
+            Fault::Away { place: place.to_owned(), problem: "it does not answer".to_owned() }
+        }
         other => Fault::Away { place: place.to_owned(), problem: other.to_string() },
     }
 }

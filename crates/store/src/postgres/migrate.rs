@@ -1,8 +1,7 @@
 //! The schema: numbered migrations under a lock, so that any number of processes may open a fresh database at once.
 
-use deadpool_postgres::Object;
-
-use super::Shared;
+use super::readback::first_row;
+use super::{Object, Shared};
 use crate::fault::Fault;
 
 /// Numbered from 1; what was released is never changed. `{schema}` is the name of ours.
@@ -18,26 +17,30 @@ pub(super) async fn ensure(shared: &Shared, client: &Object) -> Result<(), Fault
     }
     let schema = &shared.schema;
     let begin = format!(
-        "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('rota migrate {schema}', 0)); \
+        "BEGIN; SET LOCAL lock_timeout = '30s'; \
+         SELECT pg_advisory_xact_lock(hashtextextended('rota migrate {schema}', 0)); \
          CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path = {schema}; \
          CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, \
              applied_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp());"
     );
     let run = async {
         client.batch_execute(&begin).await?;
-        let row = client.query_one("SELECT coalesce(max(number), 0) FROM migrations", &[]).await?;
-        for (number, migration) in
-            (1..).zip(MIGRATIONS).skip(usize::try_from(row.get::<_, i64>(0)).unwrap_or(0))
-        {
+        // Nothing by name: a pooler may be between us.
+        let newest = client.simple_query("SELECT coalesce(max(number), 0) FROM migrations").await?;
+        let done = first_row(&newest).0.and_then(|number| number.parse().ok()).unwrap_or(0);
+        for (number, migration) in (1_i64..).zip(MIGRATIONS).skip(done) {
             client.batch_execute(&migration.replace("{schema}", schema)).await?;
-            client.execute("INSERT INTO migrations (number) VALUES ($1)", &[&i64::from(number)]).await?;
+            client.batch_execute(&format!("INSERT INTO migrations (number) VALUES ({number})")).await?;
         }
         client.batch_execute("COMMIT").await
     };
     let migrated: Result<(), tokio_postgres::Error> = run.await;
     if let Err(error) = migrated {
         let fault = shared.fault(error);
-        client.batch_execute("ROLLBACK").await.map_err(|error| shared.fault(error))?;
+        if client.batch_execute("ROLLBACK").await.is_err() {
+            // The connection is gone, and the transaction with it.
+            return Err(fault);
+        }
         return Err(fault);
     }
     Ok(())
@@ -47,12 +50,15 @@ pub(super) async fn ensure(shared: &Shared, client: &Object) -> Result<(), Fault
 async fn found(shared: &Shared, client: &Object) -> Result<i64, Fault> {
     let table = format!("{}.migrations", shared.schema);
     let to_fault = |error| shared.fault(error);
-    let exists = client.query_one("SELECT to_regclass($1)::text", &[&table]).await.map_err(to_fault)?;
-    if exists.get::<_, Option<String>>(0).is_none() {
+    let exists = client.simple_query(&format!("SELECT to_regclass('{table}')")).await.map_err(to_fault)?;
+    if first_row(&exists).0.is_none() {
         return Ok(0);
     }
     let text = format!("SELECT coalesce(max(number), 0) FROM {table}");
-    let found: i64 = client.query_one(&text, &[]).await.map_err(to_fault)?.get(0);
+    let newest = first_row(&client.simple_query(&text).await.map_err(to_fault)?).0;
+    let Some(found) = newest.as_ref().and_then(|number| number.parse::<i64>().ok()) else {
+        return Err(Fault::Unreadable { problem: format!("the number of the schema: {newest:?}") });
+    };
     if found > SCHEMA {
         let path = std::path::PathBuf::from(&shared.place);
         return Err(Fault::TooNew { path, found, known: SCHEMA });

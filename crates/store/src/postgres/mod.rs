@@ -9,19 +9,24 @@
 //! Leases are stamped and judged by the server's clock. A queue with a ceiling is locked in one statement and counted
 //! in a later one, because each statement sees the snapshot of its own start.
 
+mod ask;
 mod at_once;
 mod connect;
 mod faults;
 mod migrate;
+mod readback;
+mod retry;
 mod row;
+mod session;
 mod sql;
+mod tls;
 mod tx;
+mod url;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use deadpool_postgres::{Object, Pool};
 
 use crate::fault::{Error, Fault, Outcome};
 use crate::store::{Access, Intent, Store};
@@ -32,8 +37,9 @@ pub use tx::PostgresTx;
 
 /// How long a caller waits for a connection, a lock or an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a transaction that lost a race is tried again.
-const TRIES: u32 = 10;
+
+type Pool = deadpool::managed::Pool<connect::Connector>;
+type Object = deadpool::managed::Object<connect::Connector>;
 
 /// A PostgreSQL database.
 #[derive(Clone)]
@@ -43,6 +49,8 @@ pub struct PostgresStore {
 
 struct Shared {
     pool: Pool,
+    pool_wait: Duration,
+    prepare: ask::Prepare,
     /// Host, port and database: never the password.
     place: String,
     schema: String,
@@ -56,14 +64,17 @@ struct Shared {
 impl PostgresStore {
     /// Connects, and brings the schema up to date if this role may.
     pub async fn open(url: &str) -> Result<Self, Fault> {
-        let target = connect::Target::parse(url)?;
-        let pool = target.pool()?;
-        let (place, schema) = (target.place, target.schema);
+        let target = url::Target::parse(url, &|name| std::env::var(name).ok())?;
+        let (place, schema) = (target.place.clone(), target.schema.clone());
+        let (pool_wait, prepare) = (target.pool_wait, target.prepare.clone());
+        let pool = connect::Connector::pool(target)?;
         let shared = Arc::new(Shared {
             claim_at_once: sql::CLAIM_AT_ONCE.replace("{schema}", &schema),
             done_at_once: sql::DONE_AT_ONCE.replace("{schema}", &schema),
             next_at_once: sql::NEXT_AT_ONCE.replace("{schema}", &schema),
             pool,
+            pool_wait,
+            prepare,
             place,
             schema,
             policies: Mutex::new(BTreeMap::new()),
@@ -74,6 +85,11 @@ impl PostgresStore {
         Ok(Self { shared })
     }
 
+    /// Its schema.
+    pub fn schema(&self) -> &str {
+        &self.shared.schema
+    }
+
     /// Host, port and database.
     pub fn place(&self) -> &str {
         &self.shared.place
@@ -82,7 +98,7 @@ impl PostgresStore {
 
 impl Shared {
     async fn client(&self) -> Result<Object, Fault> {
-        self.pool.get().await.map_err(|error| faults::of_pool(&self.place, error))
+        self.pool.get().await.map_err(|error| faults::of_pool(&self.place, self.pool_wait, error))
     }
 
     fn fault(&self, error: tokio_postgres::Error) -> Fault {
@@ -98,24 +114,36 @@ impl Store for PostgresStore {
     }
 
     async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
-        let mut tries = 0;
+        let mut retry = retry::Retry::new();
         loop {
-            tries += 1;
-            let mut tx = self.begin(intent.access()).await?;
-            let ran = intent.run(&mut tx).await;
-            let ended = if intent.access() == Access::Write && intent.is_kept(&ran) {
-                tx.commit().await
-            } else {
-                tx.roll_back().await
-            };
-            let ran = ended.map_err(Error::Fault).and(ran);
-            match ran {
-                Err(Error::Fault(Fault::LostRace { .. })) if tries < TRIES => {
-                    // Others were first; give them a moment that grows, so that the same racers do not meet again.
-                    tokio::time::sleep(Duration::from_millis(u64::from(tries * tries))).await;
-                }
-                other => return other,
+            match self.attempt(intent).await {
+                Ok(outcome) => return outcome,
+                Err(fault) => retry.pause_after(fault).await?,
             }
         }
+    }
+}
+
+impl PostgresStore {
+    /// Once. The outer error is a fault after which nothing of the intent is in the database: it may be tried again.
+    async fn attempt<I: Intent>(&self, intent: &I) -> Result<Outcome<I::Output>, Fault> {
+        let mut tx = self.begin(intent.access()).await?;
+        let ran = intent.run(&mut tx).await;
+        if let Err(Error::Fault(fault)) = ran {
+            let fault = tx.after(fault);
+            let trace = tx.trace.take().filter(|_| matches!(fault, Fault::Away { .. }));
+            tx.roll_back().await;
+            if let Some(trace) = trace {
+                self.shared.let_end(&trace).await?;
+            }
+            return Err(fault);
+        }
+        if intent.access() == Access::Write && intent.is_kept(&ran) {
+            tx.commit().await?;
+        } else {
+            // Nothing was written, so it stands, whatever becomes of the connection.
+            tx.roll_back().await;
+        }
+        Ok(ran)
     }
 }

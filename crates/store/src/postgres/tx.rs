@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use deadpool_postgres::Object;
 use rota_core::event::Event;
 use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::ToSql;
 
+use super::readback::Trace;
 use super::row::{self, Values, get};
-use super::{Shared, sql};
+use super::{Object, Shared, sql};
 use crate::fault::Fault;
 use crate::store::Access;
 use crate::tx::{
@@ -25,70 +25,20 @@ type Bound<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// One transaction. It owns its connection until it ends.
 pub struct PostgresTx {
     pub(super) shared: Arc<Shared>,
-    client: Option<Object>,
-    access: Access,
+    pub(super) client: Option<Object>,
+    pub(super) access: Access,
     /// BEGIN goes out with the first statement: what is done at once needs none.
-    begun: bool,
+    pub(super) begun: bool,
+    /// Something was done at once and stays done, whatever becomes of the rest.
+    pub(super) acted: bool,
+    /// How to find the transaction again if the answer to its COMMIT is lost.
+    pub(super) trace: Option<Trace>,
 }
 
 impl PostgresTx {
-    pub(super) async fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
-        let client = shared.client().await?;
-        Ok(Self { shared, client: Some(client), access, begun: false })
-    }
-
-    async fn ensure_begun(&mut self) -> Result<(), Fault> {
-        if self.begun {
-            return Ok(());
-        }
-        let how = match self.access {
-            Access::Write => "BEGIN",
-            Access::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-        };
-        let begin = format!(
-            "{how}; SET LOCAL search_path = {}; SET LOCAL lock_timeout = '30s'; \
-             SET LOCAL statement_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '60s'",
-            self.shared.schema
-        );
-        self.client().batch_execute(&begin).await.map_err(|error| self.shared.fault(error))?;
-        self.begun = true;
-        Ok(())
-    }
-
-    /// Whether anything was asked of the server yet.
-    pub(super) fn is_begun(&self) -> bool {
-        self.begun
-    }
-
-    /// Undoes it and keeps the connection.
-    pub(super) async fn roll_back(mut self) -> Result<(), Fault> {
-        self.end("ROLLBACK").await
-    }
-
-    async fn end(&mut self, how: &str) -> Result<(), Fault> {
-        let Some(client) = self.client.take() else { return Ok(()) };
-        if !self.begun {
-            return Ok(());
-        }
-        let ended = client.batch_execute(how).await;
-        ended.map_err(|error| self.shared.fault(error))
-    }
-
-    pub(super) fn client(&self) -> &Object {
-        match &self.client {
-            Some(client) => client,
-            None => unreachable!("a transaction has its connection until it ends"),
-        }
-    }
-
     async fn query(&mut self, text: &str, bound: Bound<'_>) -> Result<Vec<PgRow>, Fault> {
         self.ensure_begun().await?;
-        let client = self.client();
-        let run = async {
-            let statement = client.prepare_cached(text).await?;
-            client.query(&statement, bound).await
-        };
-        run.await.map_err(|error| self.shared.fault(error))
+        self.shared.rows(self.client(), text, bound).await
     }
 
     async fn one(&mut self, text: &str, bound: Bound<'_>) -> Result<Option<PgRow>, Fault> {
@@ -106,12 +56,7 @@ impl PostgresTx {
 
     async fn change(&mut self, text: &str, bound: Bound<'_>) -> Result<u64, Fault> {
         self.ensure_begun().await?;
-        let client = self.client();
-        let run = async {
-            let statement = client.prepare_cached(text).await?;
-            client.execute(&statement, bound).await
-        };
-        run.await.map_err(|error| self.shared.fault(error))
+        self.shared.changed(self.client(), text, bound).await
     }
 
     /// What this process last saw in force: none if it never looked, else whether anything is published.
@@ -184,30 +129,13 @@ impl PostgresTx {
     }
 }
 
-impl Drop for PostgresTx {
-    fn drop(&mut self) {
-        let Some(client) = self.client.take().filter(|_| self.begun) else { return };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
-                runtime.spawn(async move {
-                    if client.batch_execute("ROLLBACK").await.is_err() {
-                        // The connection is broken: it must not go back to the pool half-way.
-                        drop(Object::take(client));
-                    }
-                });
-            }
-            Err(_) => drop(Object::take(client)),
-        }
-    }
-}
-
 fn ids(list: &[TaskId]) -> Vec<&str> {
     list.iter().map(TaskId::as_str).collect()
 }
 
 impl Tx for PostgresTx {
-    async fn commit(mut self) -> Result<(), Fault> {
-        self.end("COMMIT").await
+    async fn commit(self) -> Result<(), Fault> {
+        self.end_well().await
     }
 
     async fn clock(&mut self) -> Result<UnixMillis, Fault> {
@@ -441,7 +369,11 @@ impl Tx for PostgresTx {
             &data,
         ];
         match self.one(sql::APPEND, bound).await? {
-            Some(row) => row::unsigned(&row, 0),
+            Some(row) => {
+                let seq = row::unsigned(&row, 0)?;
+                self.leave_trace(seq, event.at);
+                Ok(seq)
+            }
             None => Err(Fault::Unreadable { problem: "an insert returned no number".to_owned() }),
         }
     }

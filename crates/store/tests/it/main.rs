@@ -1,6 +1,7 @@
 //! The store's tests, one binary.
 //!
-//! The conformance suite runs on memory and SQLite; beside it, what only a file and real processes can show.
+//! The conformance suite runs on memory and SQLite; beside it, what only a file and real processes can show, and what
+//! PostgreSQL does when the world fails.
 #![allow(clippy::unwrap_used)]
 
 mod children;
@@ -8,8 +9,15 @@ mod conformance;
 mod crashes;
 mod damage;
 mod fixture;
+mod pg;
 mod plans;
+mod postgres_bouncer;
+mod postgres_chaos;
+mod postgres_clock;
+mod postgres_faults;
+mod postgres_tls;
 mod processes;
+mod proxy;
 mod random;
 mod smoke;
 mod subjects;
