@@ -195,6 +195,7 @@ pub fn a_now_before_everything_stored<S: Subject>(subject: &S) {
     assert_eq!(lab.claimed(&Claim { limit: 1, ..claim(at(2_000), 1) }), ["a"]);
     lab.must(at(2_000), "a", Command::Release { caller: held("a", 1) });
     assert_eq!(lab.claim(at(1_000), 9), ["a"], "b cools down until 1001");
+    assert_eq!(lab.claim(at(1_000), 1), Vec::<String>::new(), "also where one is wanted");
     lab.check();
     assert_eq!(lab.claimed(&claim_of("loops", at(0), 9)), ["l"], "its age is 0");
     assert_eq!(lab.reclaim(at(0), "tasks"), Vec::<String>::new());

@@ -337,3 +337,28 @@ fn readers_go_on_while_a_writer_holds_its_turn() {
     let refused = lab.refused(&Add { call: call(), tasks: vec![new("b")] });
     assert_eq!(refused, Refusal::DuplicateId { id: id("b") });
 }
+
+/// P1: SQLite's own lock is the truth: a writer begins only when a program that knows nothing of the turnstile is done,
+/// and sees what it wrote.
+#[test]
+fn a_stranger_without_the_turnstile_is_waited_for() {
+    let subject = Sqlite::default();
+    let lab = Lab::new(&subject);
+    lab.add(at(0), &[new("a")]);
+    let stranger = rusqlite::Connection::open(lab.store.path()).unwrap();
+    stranger.execute_batch("BEGIN IMMEDIATE; UPDATE tasks SET title = 'theirs'").unwrap();
+    let (begun, hears) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut tx = block_on(lab.store.begin(rota_store::Access::Write)).unwrap();
+            begun.send(()).unwrap();
+            let seen = block_on(rota_store::Tx::task(&mut tx, "default", &id("a"))).unwrap().unwrap();
+            seen.task.title
+        });
+        // A writer that does not wait says so at once.
+        let early = hears.recv_timeout(std::time::Duration::from_millis(300));
+        assert!(early.is_err(), "it began beside another writer");
+        stranger.execute_batch("COMMIT").unwrap();
+        assert_eq!(writer.join().unwrap(), "theirs");
+    });
+}

@@ -9,7 +9,7 @@ use crate::subjects::{Memory, Sqlite};
 /// How many programs; the long command asks for more.
 fn cases() -> u32 {
     let asked = std::env::var("ROTA_PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(32)
+    asked.unwrap_or(96)
 }
 
 fn run(program: &[u64]) -> Tally {
