@@ -95,7 +95,8 @@ fn contended(report: &mut Report, title: &str, slots: usize, hold: bool) {
         Ok::<(), Infallible>(())
     });
     let tower = ConcurrencyLimit::new(service, slots);
-    let mut figures = Figures::new(["gate", "tokio Semaphore", "governor (no slots)", "tower ConcurrencyLimit"]);
+    let mut figures =
+        Figures::new(["gate", "tokio Semaphore", "governor (no slots)", "tower ConcurrencyLimit"]);
     for _ in 0..ROUNDS {
         figures.add(
             0,

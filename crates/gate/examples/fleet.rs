@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config = GateConfig { max_concurrent: 2, max_requests_per_window: 20, burst: 4, ..GateConfig::default() };
+    let config =
+        GateConfig { max_concurrent: 2, max_requests_per_window: 20, burst: 4, ..GateConfig::default() };
     let gate = Gate::new(config)?;
     let began = Instant::now();
 

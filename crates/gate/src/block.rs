@@ -221,7 +221,8 @@ mod tests {
     /// One policy, one test: 5, 10, 20, 40, 80, then 120 s for ever.
     #[test]
     fn backoff_doubles_from_five_seconds_to_two_minutes() {
-        let cases = [(1, 5), (2, 10), (3, 20), (4, 40), (5, 80), (6, 120), (7, 120), (64, 120), (u32::MAX, 120)];
+        let cases =
+            [(1, 5), (2, 10), (3, 20), (4, 40), (5, 80), (6, 120), (7, 120), (64, 120), (u32::MAX, 120)];
         for (hits, expected) in cases {
             assert_eq!(BACKOFF.after(hits), expected * 1_000_000, "hit {hits}");
         }

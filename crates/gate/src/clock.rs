@@ -25,7 +25,8 @@ impl Clock {
 
     pub fn now(&self) -> Moment {
         let elapsed = self.origin.elapsed();
-        let micros = elapsed.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(elapsed.subsec_micros()));
+        let micros =
+            elapsed.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(elapsed.subsec_micros()));
         Moment::from_micros(micros)
     }
 

@@ -135,7 +135,8 @@ impl GateConfig {
         if self.max_concurrent == 0 {
             return Err(ConfigError::ZeroLimit { key: "max_concurrent".to_owned() });
         }
-        for (key, duration) in [("initial_backoff", self.initial_backoff), ("max_backoff", self.max_backoff)] {
+        for (key, duration) in [("initial_backoff", self.initial_backoff), ("max_backoff", self.max_backoff)]
+        {
             if duration.is_zero() {
                 return Err(ConfigError::ZeroDuration { key: key.to_owned() });
             }
@@ -159,7 +160,8 @@ impl GateConfig {
 
     /// The budget of a group, or of the default group.
     pub(crate) fn budget(&self, group: Option<&GroupConfig>) -> BudgetConfig {
-        let limit = group.and_then(|group| group.max_requests_per_window).unwrap_or(self.max_requests_per_window);
+        let limit =
+            group.and_then(|group| group.max_requests_per_window).unwrap_or(self.max_requests_per_window);
         let input = group.map_or(self.input_tokens_per_minute, |group| {
             group.input_tokens_per_minute.or(self.input_tokens_per_minute)
         });
@@ -241,10 +243,16 @@ mod tests {
         let base = GateConfig::default;
         let cases = [
             (GateConfig { max_concurrent: 0, ..base() }, "max_concurrent must be at least 1, got 0"),
-            (GateConfig { max_requests_per_window: 0, ..base() }, "max_requests_per_window must be at least 1, got 0"),
+            (
+                GateConfig { max_requests_per_window: 0, ..base() },
+                "max_requests_per_window must be at least 1, got 0",
+            ),
             (GateConfig { burst: 0, ..base() }, "burst must be at least 1, got 0"),
             (GateConfig { rate_window: Duration::ZERO, ..base() }, "rate_window must be longer than 0 s"),
-            (GateConfig { initial_backoff: Duration::ZERO, ..base() }, "initial_backoff must be longer than 0 s"),
+            (
+                GateConfig { initial_backoff: Duration::ZERO, ..base() },
+                "initial_backoff must be longer than 0 s",
+            ),
             (GateConfig { max_backoff: Duration::ZERO, ..base() }, "max_backoff must be longer than 0 s"),
             (
                 GateConfig { max_backoff: Duration::from_secs(4), ..base() },

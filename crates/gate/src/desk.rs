@@ -25,7 +25,9 @@ use tokio::sync::watch;
 use super::clock::Clock;
 use super::saver::Saver;
 use super::sync::{Mutex, MutexGuard};
-use super::{Admission, Advice, Effect, GateState, Moment, NotRunning, Outcome, PureGate, Refusal, Request, Ticket};
+use super::{
+    Admission, Advice, Effect, GateState, Moment, NotRunning, Outcome, PureGate, Refusal, Request, Ticket,
+};
 
 /// The gate's state, as [`Gate::watch`](crate::Gate::watch) shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,7 +193,8 @@ impl Desk {
     pub fn with_saving<R>(&self, operation: impl FnOnce(&mut PureGate<Option<Waker>>, Moment) -> R) -> R {
         let (answer, version) = self.with(|gate, now| (operation(gate, now), gate.block_version()));
         if let Some(saver) = self.saver.as_ref().filter(|saver| !saver.is_saved(version)) {
-            let read = |now, unix_ms| self.with(|gate, _| (gate.block_version(), gate.stored_block(now, unix_ms)));
+            let read =
+                |now, unix_ms| self.with(|gate, _| (gate.block_version(), gate.stored_block(now, unix_ms)));
             saver.save(|| self.clock.now(), read);
         }
         answer
@@ -261,7 +264,9 @@ impl State {
     /// Wakes the timekeepers whose timers are set too late, and new ones where some are missing.
     fn appoint_timekeepers(&mut self, opening: Moment, wakes: &mut Wakes) {
         let Self { gate, timekeepers, .. } = self;
-        for keeper in timekeepers.iter_mut().filter(|keeper| keeper.armed.is_some_and(|armed| armed > opening)) {
+        for keeper in
+            timekeepers.iter_mut().filter(|keeper| keeper.armed.is_some_and(|armed| armed > opening))
+        {
             keeper.armed = None;
             wakes.extend(gate.note_mut(keeper.ticket).and_then(|waker| waker.clone()));
         }

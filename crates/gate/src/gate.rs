@@ -91,7 +91,11 @@ impl Gate {
     ///
     /// # Errors
     /// A value of the configuration is not allowed, or the store failed.
-    pub fn with_store(config: GateConfig, upstream: &str, store: Arc<dyn BlockStore>) -> Result<Self, OpenError> {
+    pub fn with_store(
+        config: GateConfig,
+        upstream: &str,
+        store: Arc<dyn BlockStore>,
+    ) -> Result<Self, OpenError> {
         let gate = PureGate::new(&config)?;
         let saver = Saver::new(store, upstream);
         let desk = Desk::new(gate, Clock::start(), Some(saver));
@@ -134,7 +138,9 @@ impl Gate {
     /// Asks for a slot without waiting, for a model or with the default priority.
     pub fn try_acquire_request(&self, request: Request) -> TryAcquire {
         match self.desk.with(|gate, now| gate.try_request(now, request)) {
-            Answer::Ready(ticket) => TryAcquire::Ready(Permit::new(Arc::clone(&self.desk), ticket, Duration::ZERO)),
+            Answer::Ready(ticket) => {
+                TryAcquire::Ready(Permit::new(Arc::clone(&self.desk), ticket, Duration::ZERO))
+            }
             Answer::Queued { ticket, position, estimated_wait } => {
                 let ticket = QueuedTicket::new(Arc::clone(&self.desk), ticket);
                 TryAcquire::Queued { ticket, position, estimated_wait }

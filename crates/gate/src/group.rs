@@ -58,8 +58,9 @@ impl Group {
 
     /// True if the budget allows a start now. The same answer as `opens_at` gives, sooner.
     pub fn is_open(&self, now: Moment, ramp: &Ramp) -> bool {
-        let has_tokens =
-            |window: &Option<TokenWindow>| window.as_ref().is_none_or(|window| window.used(now) < window.limit());
+        let has_tokens = |window: &Option<TokenWindow>| {
+            window.as_ref().is_none_or(|window| window.used(now) < window.limit())
+        };
         self.window.is_open(now)
             && self.pace.is_open(ramp.paced(now))
             && has_tokens(&self.input)
@@ -175,8 +176,10 @@ mod tests {
             models: vec![model.to_owned()],
             ..GroupConfig::default()
         };
-        let config =
-            GateConfig { groups: vec![named("big", "opus-*"), named("all", "opus*")], ..GateConfig::default() };
+        let config = GateConfig {
+            groups: vec![named("big", "opus-*"), named("all", "opus*")],
+            ..GateConfig::default()
+        };
         let groups = Group::all(&config);
         let serving = |model: &str| groups.iter().find(|group| group.serves(model)).map(|group| &*group.name);
         assert_eq!(serving("opus-4"), Some("big"));

@@ -147,8 +147,10 @@ impl<N: Default> PureGate<N> {
     /// A value of the configuration is not allowed; see [`GateConfig::validate`].
     pub fn new(config: &GateConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        let backoff =
-            Backoff { initial_micros: micros(config.initial_backoff), max_micros: micros(config.max_backoff) };
+        let backoff = Backoff {
+            initial_micros: micros(config.initial_backoff),
+            max_micros: micros(config.max_backoff),
+        };
         Ok(Self {
             slots: config.max_concurrent,
             spread_micros: micros(config.priority_spread),
@@ -410,7 +412,9 @@ impl<N: Default> PureGate<N> {
     }
 
     fn can_start(&self, group: usize) -> bool {
-        self.has_free_slot() && !self.block.is_blocked(self.now) && self.groups[group].is_open(self.now, &self.ramp)
+        self.has_free_slot()
+            && !self.block.is_blocked(self.now)
+            && self.groups[group].is_open(self.now, &self.ramp)
     }
 
     fn has_free_slot(&self) -> bool {

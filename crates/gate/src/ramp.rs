@@ -151,7 +151,8 @@ mod tests {
     #[test]
     fn paced_time_stands_gathers_speed_and_then_runs() {
         let ramp = ramping_from(secs(100));
-        let cases = [(50, 0), (100, 0), (106, 600_000), (115, 3_750_000), (130, 15 * SECOND), (131, 16 * SECOND)];
+        let cases =
+            [(50, 0), (100, 0), (106, 600_000), (115, 3_750_000), (130, 15 * SECOND), (131, 16 * SECOND)];
         for (now, paced) in cases {
             assert_eq!(ramp.paced(secs(now)), paced, "at {now} s");
         }

@@ -37,7 +37,8 @@ impl<T> Slab<T> {
                 return Ticket { number, slot };
             }
         }
-        let slot = u32::try_from(self.slots.len()).expect("fewer than four thousand million requests at once");
+        let slot =
+            u32::try_from(self.slots.len()).expect("fewer than four thousand million requests at once");
         self.slots.push(Some((number, value)));
         Ticket { number, slot }
     }

@@ -166,7 +166,8 @@ impl<N: Default> PureGate<N> {
     }
 
     fn running_requests(&self) -> Vec<RunningRequest> {
-        let started = self.entries.iter().filter_map(|(ticket, entry)| Some((ticket, entry, entry.started()?)));
+        let started =
+            self.entries.iter().filter_map(|(ticket, entry)| Some((ticket, entry, entry.started()?)));
         let mut rows: Vec<_> = started.collect();
         rows.sort_unstable_by_key(|(ticket, entry, started)| (entry.priority, *started, *ticket));
         let view = |(_, entry, started): (Ticket, &Entry<N>, Moment)| RunningRequest {

@@ -47,7 +47,9 @@ impl Future for Acquire {
                 Ok(Entered::Started(ticket)) => {
                     return Poll::Ready(Ok(Permit::new(desk, ticket, Duration::ZERO)));
                 }
-                Ok(Entered::Queued(ticket, opening)) => (QueuedTicket::new(desk, ticket), Turn::Wait(opening)),
+                Ok(Entered::Queued(ticket, opening)) => {
+                    (QueuedTicket::new(desk, ticket), Turn::Wait(opening))
+                }
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             },
             Stage::Waiting(ticket) => {

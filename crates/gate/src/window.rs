@@ -28,7 +28,9 @@ impl StartWindow {
         if self.starts.len() < self.limit {
             return Some(Moment::ZERO);
         }
-        self.starts.front().map_or(Some(Moment::ZERO), |oldest| oldest.checked_plus_micros(self.window_micros))
+        self.starts
+            .front()
+            .map_or(Some(Moment::ZERO), |oldest| oldest.checked_plus_micros(self.window_micros))
     }
 
     pub fn is_open(&self, now: Moment) -> bool {

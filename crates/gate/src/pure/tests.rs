@@ -18,7 +18,9 @@ fn crowd(waiters: usize) -> (PureGate, Vec<Ticket>) {
     for number in 0..waiters {
         let now = Moment::from_micros(number as u64);
         let request = Request::new(number.to_string()).priority(Priority::ALL[number % 4]);
-        let Ok(Admission::Queued(ticket)) = gate.request(now, request) else { panic!("one slot, one runner") };
+        let Ok(Admission::Queued(ticket)) = gate.request(now, request) else {
+            panic!("one slot, one runner")
+        };
         tickets.push(ticket);
     }
     (gate, tickets)
@@ -95,7 +97,8 @@ fn a_block_takes_back_what_was_not_collected() {
 
 #[test]
 fn time_never_runs_backwards() {
-    let mut gate = <PureGate>::new(&GateConfig { max_requests_per_window: 1, ..GateConfig::default() }).unwrap();
+    let mut gate =
+        <PureGate>::new(&GateConfig { max_requests_per_window: 1, ..GateConfig::default() }).unwrap();
     gate.request(Moment::from_secs(100), Request::new("a")).unwrap();
     assert_eq!(
         gate.try_request(Moment::from_secs(1), Request::new("b")),

@@ -16,7 +16,8 @@ async fn serve(gate: &Gate, callers: usize, priority: impl Fn(usize) -> Priority
     let order = Arc::new(Mutex::new(Vec::new()));
     let tasks: Vec<_> = (0..callers)
         .map(|number| {
-            let (acquire, order) = (gate.acquire(format!("caller-{number}"), priority(number)), Arc::clone(&order));
+            let (acquire, order) =
+                (gate.acquire(format!("caller-{number}"), priority(number)), Arc::clone(&order));
             tokio::spawn(async move {
                 let permit = acquire.await.unwrap();
                 order.lock().unwrap().push(number);
@@ -70,7 +71,8 @@ async fn promotion_obeys_the_window() {
     let starts = Arc::new(Mutex::new(Vec::new()));
     let tasks: Vec<_> = (0..100)
         .map(|number| {
-            let (acquire, starts) = (gate.acquire(format!("{number}"), Priority::Normal), Arc::clone(&starts));
+            let (acquire, starts) =
+                (gate.acquire(format!("{number}"), Priority::Normal), Arc::clone(&starts));
             tokio::spawn(async move {
                 let permit = acquire.await.unwrap();
                 starts.lock().unwrap().push(began.elapsed().as_micros() as u64);

@@ -25,7 +25,9 @@ fn simulate(arrivals: &[(u64, Priority)]) -> Vec<(u64, Priority, u64)> {
         if let Some(ticket) = running.take() {
             gate.finish(now, ticket, SUCCESS).unwrap();
         }
-        while let Some((number, (arrived, priority))) = arrivals.next_if(|(_, (arrived, _))| *arrived <= second) {
+        while let Some((number, (arrived, priority))) =
+            arrivals.next_if(|(_, (arrived, _))| *arrived <= second)
+        {
             match gate.request(now, Request::new(format!("{number}")).priority(*priority)).unwrap() {
                 Admission::Started(ticket) => {
                     log.push((*arrived, *priority, second));

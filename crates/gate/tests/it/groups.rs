@@ -30,9 +30,12 @@ fn ready(answer: TryAcquire) -> Permit {
 async fn a_group_that_is_out_of_budget_holds_no_one_else_up() {
     let gate = grouped(10);
     let _first = ready(ask(&gate, "a", "opus-4"));
-    let TryAcquire::RateLimited { retry_after } = ask(&gate, "b", "opus-5") else { panic!("one budget per group") };
+    let TryAcquire::RateLimited { retry_after } = ask(&gate, "b", "opus-5") else {
+        panic!("one budget per group")
+    };
     assert_eq!(retry_after, Some(secs(60)));
-    let waiting = tokio::spawn(gate.acquire_request(Request::new("c").model("opus-4").priority(Priority::Critical)));
+    let waiting =
+        tokio::spawn(gate.acquire_request(Request::new("c").model("opus-4").priority(Priority::Critical)));
     tokio::task::yield_now().await;
     assert_eq!(gate.state().queued, 1);
     let _other = ready(ask(&gate, "d", "haiku"));
@@ -45,7 +48,9 @@ async fn a_group_that_is_out_of_budget_holds_no_one_else_up() {
 async fn slots_are_common_to_all_groups() {
     let gate = grouped(1);
     let permit = ready(ask(&gate, "a", "opus-4"));
-    let TryAcquire::Queued { ticket, position: 1, .. } = ask(&gate, "b", "haiku") else { panic!("no slot left") };
+    let TryAcquire::Queued { ticket, position: 1, .. } = ask(&gate, "b", "haiku") else {
+        panic!("no slot left")
+    };
     drop(permit);
     drop(in_time(ticket).await.unwrap());
 }
@@ -60,8 +65,11 @@ async fn position_counts_over_all_groups() {
 
 #[tokio::test(start_paused = true)]
 async fn token_windows_count_what_responses_report() {
-    let config =
-        GateConfig { input_tokens_per_minute: Some(1_000), output_tokens_per_minute: Some(100), ..slots_only(10) };
+    let config = GateConfig {
+        input_tokens_per_minute: Some(1_000),
+        output_tokens_per_minute: Some(100),
+        ..slots_only(10)
+    };
     let gate = gate(config);
     let first = in_time(gate.acquire("a", Priority::Normal)).await.unwrap();
     let second = in_time(gate.acquire("b", Priority::Normal)).await.unwrap();

@@ -116,7 +116,8 @@ async fn call(gate: Gate, number: usize, caller: Caller, log: Arc<Mutex<Log>>, b
 }
 
 fn run(config: &GateConfig, callers: Vec<Caller>) -> (Gate, Log) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let gate = Gate::new(config.clone()).unwrap();
         let log = Arc::new(Mutex::new(Log::default()));
@@ -170,8 +171,12 @@ proptest! {
 /// The same over the runtime with threads: nothing is lost when callers really run at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_at_once_lose_nothing() {
-    let config =
-        GateConfig { max_requests_per_window: 1_000_000, burst: 1_000_000, max_concurrent: 3, ..GateConfig::default() };
+    let config = GateConfig {
+        max_requests_per_window: 1_000_000,
+        burst: 1_000_000,
+        max_concurrent: 3,
+        ..GateConfig::default()
+    };
     let gate = Gate::new(config).unwrap();
     let tasks: Vec<_> = (0..32)
         .map(|task| {

@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use rota_gate::{
-    Admission, Advice, BlockStore, Effect, GateConfig, GateState, Moment, NotRunning, Outcome, Priority, PureGate,
-    Refusal, Request, StoreFault, StoredBlock, Ticket, Usage,
+    Admission, Advice, BlockStore, Effect, GateConfig, GateState, Moment, NotRunning, Outcome, Priority,
+    PureGate, Refusal, Request, StoreFault, StoredBlock, Ticket, Usage,
 };
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
@@ -160,7 +160,8 @@ fn a_waiter_dropped_at_any_point_loses_nothing() {
             let patient = (0..2).map(|number| {
                 let (desk, holders) = (Arc::clone(&desk), Arc::clone(&holders));
                 thread::spawn(move || {
-                    let permit = shuttle::future::block_on(acquire(&desk, format!("patient-{number}"))).unwrap();
+                    let permit =
+                        shuttle::future::block_on(acquire(&desk, format!("patient-{number}"))).unwrap();
                     assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold one slot");
                     thread::yield_now();
                     holders.fetch_sub(1, Ordering::SeqCst);
@@ -198,8 +199,11 @@ fn a_waiter_dropped_at_any_point_loses_nothing() {
 fn the_time_is_kept_whoever_leaves() {
     shuttle::check_random(
         || {
-            let config =
-                GateConfig { max_requests_per_window: 1, rate_window: Duration::from_micros(10), ..slots_only(3) };
+            let config = GateConfig {
+                max_requests_per_window: 1,
+                rate_window: Duration::from_micros(10),
+                ..slots_only(3)
+            };
             let desk = desk(&config);
             let done = Arc::new(AtomicUsize::new(0));
             let patient = (0..2).map(|number| {

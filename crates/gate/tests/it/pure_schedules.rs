@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rota_gate::{
-    Admission, Answer, Effect, GateConfig, GroupConfig, Moment, Outcome, Priority, PureGate, Request, Ticket, Usage,
+    Admission, Answer, Effect, GateConfig, GroupConfig, Moment, Outcome, Priority, PureGate, Request, Ticket,
+    Usage,
 };
 
 use crate::support::{SUCCESS, cases, millis, most_in_any_window};

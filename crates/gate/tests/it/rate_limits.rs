@@ -53,7 +53,8 @@ async fn a_storm_counts_once_and_ends_in_a_ramp() {
 }
 
 async fn storm(header: Option<&str>, wall: SystemTime, blocked: Duration) {
-    let config = GateConfig { max_concurrent: 50, max_requests_per_window: 600, burst: 600, ..GateConfig::default() };
+    let config =
+        GateConfig { max_concurrent: 50, max_requests_per_window: 600, burst: 600, ..GateConfig::default() };
     let gate = gate(config.clone());
     let permits = fifty_in_flight(&gate).await;
     tokio::time::sleep(millis(200)).await;
@@ -64,7 +65,8 @@ async fn storm(header: Option<&str>, wall: SystemTime, blocked: Duration) {
         .map(|number| {
             let (gate, starts) = (gate.clone(), Arc::clone(&starts));
             tokio::spawn(async move {
-                let permit = in_time(gate.acquire(format!("later-{number}"), Priority::Normal)).await.unwrap();
+                let permit =
+                    in_time(gate.acquire(format!("later-{number}"), Priority::Normal)).await.unwrap();
                 let state = gate.state();
                 starts.lock().unwrap().push((Instant::now(), state.running, state.slots_now));
                 tokio::time::sleep(secs(7)).await;
@@ -92,7 +94,10 @@ async fn storm(header: Option<&str>, wall: SystemTime, blocked: Duration) {
         let after = *start - opens;
         // The timer rounds up to the next millisecond.
         let allowed = ramp_allows(&config, after.min(config.recovery_period));
-        assert!(count <= allowed || after > config.recovery_period, "{header:?}: {count} starts after {after:?}");
+        assert!(
+            count <= allowed || after > config.recovery_period,
+            "{header:?}: {count} starts after {after:?}"
+        );
         assert!(running <= slots_now, "{header:?}: {running} running, {slots_now} slots after {after:?}");
     }
     assert_eq!(gate.state().hits, 0, "{header:?}: forgotten after a success");
@@ -262,5 +267,9 @@ async fn the_ramp_uses_few_slots_at_first_and_all_in_the_end() {
         permits.push((permit.waited(), permit));
     }
     let waits: Vec<_> = permits.iter().map(|(waited, _)| waited.as_secs()).collect();
-    assert_eq!(waits, [10, 16, 19, 22, 25, 28, 31, 34, 37, 40], "one slot at once, one more every three seconds");
+    assert_eq!(
+        waits,
+        [10, 16, 19, 22, 25, 28, 31, 34, 37, 40],
+        "one slot at once, one more every three seconds"
+    );
 }

@@ -80,7 +80,11 @@ async fn a_restart_in_the_middle_keeps_the_block_and_its_hits() {
     assert_eq!(permit.waited(), secs(40), "not a moment earlier");
     assert_eq!((gate.state().hits, gate.state().slots_now), (1, 1), "it ramps after the block");
     permit.report(Outcome::RateLimited { retry_after: None }).unwrap();
-    assert_eq!(gate.state().block.unwrap().ends_in, Some(secs(10)), "the second hit in a row doubles the backoff");
+    assert_eq!(
+        gate.state().block.unwrap().ends_in,
+        Some(secs(10)),
+        "the second hit in a row doubles the backoff"
+    );
 }
 
 /// What the last process did in the current window is forgotten with it; so a restart ramps, block or not.

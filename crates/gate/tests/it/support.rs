@@ -22,7 +22,12 @@ pub const fn millis(millis: u64) -> Duration {
 
 /// Limits that leave only the slots in the way.
 pub fn slots_only(max_concurrent: usize) -> GateConfig {
-    GateConfig { max_concurrent, max_requests_per_window: 1_000_000, burst: 1_000_000, ..GateConfig::default() }
+    GateConfig {
+        max_concurrent,
+        max_requests_per_window: 1_000_000,
+        burst: 1_000_000,
+        ..GateConfig::default()
+    }
 }
 
 pub fn gate(config: GateConfig) -> Gate {
