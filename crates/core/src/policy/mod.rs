@@ -3,6 +3,7 @@
 //! One document per scope. [`Policy::parse`] refuses whatever it does not know or cannot mean, naming the key;
 //! [`Policy::to_json`] writes the one canonical form, whose hash is the version.
 
+mod flat;
 mod parse;
 mod write;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::backoff::Backoff;
 
+pub use flat::{FLAT_KEYS, FlatPolicy};
 pub use parse::PolicyError;
 
 /// The rules of one scope.

@@ -19,8 +19,8 @@ pub struct PolicyError {
     pub problem: String,
 }
 
-const COUNT: std::ops::RangeInclusive<u64> = 1..=1_000_000;
-const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
+pub(super) const COUNT: std::ops::RangeInclusive<u64> = 1..=1_000_000;
+pub(super) const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
 const YEAR_SECS: u64 = 365 * 24 * 3_600;
 
 impl Policy {
@@ -28,6 +28,9 @@ impl Policy {
     pub fn parse(document: &str) -> Result<Self, PolicyError> {
         let value = serde_json::from_str(document)
             .map_err(|error| PolicyError { path: "policy".into(), problem: format!("not JSON: {error}") })?;
+        if super::flat::is_flat(&value) {
+            return Self::default().with_runs(document);
+        }
         let mut object = Object::new("", &value)?;
         if let Some(version) = object.take("schemaVersion")
             && version.value != &Value::from(1)
@@ -245,7 +248,7 @@ fn read_group(field: &Field<'_>) -> Result<GateGroup, PolicyError> {
 }
 
 /// An object whose keys are taken one by one, in any of the three spellings.
-struct Object<'a> {
+pub(super) struct Object<'a> {
     path: String,
     left: BTreeMap<String, (&'a str, &'a Value)>,
     known: Vec<&'static str>,
@@ -253,13 +256,13 @@ struct Object<'a> {
 }
 
 /// A value and where it stands.
-struct Field<'a> {
+pub(super) struct Field<'a> {
     path: String,
     value: &'a Value,
 }
 
 impl<'a> Object<'a> {
-    fn new(path: &str, value: &'a Value) -> Result<Self, PolicyError> {
+    pub fn new(path: &str, value: &'a Value) -> Result<Self, PolicyError> {
         let Value::Object(map) = value else {
             let path = if path.is_empty() { "policy".to_owned() } else { path.to_owned() };
             return Err(PolicyError { path, problem: format!("expected an object, got {}", Kind(value)) });
@@ -275,7 +278,7 @@ impl<'a> Object<'a> {
         Ok(Self { path: path.to_owned(), left, known: Vec::new(), twice })
     }
 
-    fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
+    pub fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
         self.known.push(key);
         self.left.remove(key).map(|(_, value)| Field { path: self.path_of(key), value })
     }
@@ -288,7 +291,7 @@ impl<'a> Object<'a> {
         PolicyError { path: self.path_of(key), problem: "missing".into() }
     }
 
-    fn finish(self) -> Result<(), PolicyError> {
+    pub fn finish(self) -> Result<(), PolicyError> {
         if let Some(key) = &self.twice {
             return Err(PolicyError { path: self.path_of(key), problem: "given twice".into() });
         }
@@ -302,7 +305,7 @@ impl<'a> Object<'a> {
 }
 
 /// A key with a separator too many is nobody's, and stays as it is.
-fn camel_case(key: &str) -> String {
+pub(super) fn camel_case(key: &str) -> String {
     if key.split(['_', '-']).any(str::is_empty) {
         return key.to_owned();
     }
@@ -356,12 +359,12 @@ impl<'a> Field<'a> {
         if self.value.is_null() { Ok(None) } else { read(self).map(Some) }
     }
 
-    fn whole(&self, range: std::ops::RangeInclusive<u64>) -> Result<u64, PolicyError> {
+    pub fn whole(&self, range: std::ops::RangeInclusive<u64>) -> Result<u64, PolicyError> {
         let number = self.value.as_u64().filter(|number| range.contains(number));
         number.ok_or_else(|| self.wrong(&format!("a whole number from {} to {}", range.start(), range.end())))
     }
 
-    fn small(&self, range: std::ops::RangeInclusive<u64>) -> Result<u32, PolicyError> {
+    pub fn small(&self, range: std::ops::RangeInclusive<u64>) -> Result<u32, PolicyError> {
         let number = self.whole(range)?;
         u32::try_from(number).map_err(|_| self.wrong("a smaller whole number"))
     }
@@ -387,7 +390,7 @@ impl<'a> Field<'a> {
     }
 
     /// A decimal from 1 to 1,000 as thousandths, read from its digits.
-    fn thousandths(&self) -> Result<u64, PolicyError> {
+    pub fn thousandths(&self) -> Result<u64, PolicyError> {
         let wrong = || self.wrong("a number from 1 to 1000 with at most three decimals");
         let Value::Number(number) = self.value else { return Err(wrong()) };
         let digits = number.to_string();

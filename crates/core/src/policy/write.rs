@@ -147,7 +147,7 @@ impl QueueDocument {
         let kinds_matter = queue.score.is_some() || !queue.per_kind.is_empty() || !start.per_kind.is_empty();
         let backoff = queue.backoff.map(|backoff| BackoffDocument {
             base_ms: backoff.base_ms,
-            factor: Json::from_stored(decimal(backoff.factor_thousandths)),
+            factor: decimal(backoff.factor_thousandths),
             cap_ms: backoff.cap_ms,
         });
         Self {
@@ -171,12 +171,11 @@ impl QueueDocument {
     }
 }
 
-fn decimal(thousandths: u64) -> String {
+/// A number of thousandths as the shortest decimal.
+pub(super) fn decimal(thousandths: u64) -> Json {
     let (whole, fraction) = (thousandths / 1_000, thousandths % 1_000);
-    if fraction == 0 {
-        return whole.to_string();
-    }
-    format!("{whole}.{fraction:03}").trim_end_matches('0').to_owned()
+    let digits = if fraction == 0 { whole.to_string() } else { format!("{whole}.{fraction:03}") };
+    Json::from_stored(if fraction == 0 { digits } else { digits.trim_end_matches('0').to_owned() })
 }
 
 impl ScoreDocument {

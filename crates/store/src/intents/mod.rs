@@ -11,6 +11,7 @@ pub mod edit;
 pub mod plan_sync;
 pub mod policy;
 pub mod read;
+pub mod sched;
 pub mod settle;
 mod write;
 

@@ -31,27 +31,57 @@ impl Intent for PublishPolicy {
         if let Some(based_on) = self.based_on.as_ref().filter(|based_on| *based_on != current) {
             return Err(Refusal::PolicyMoved { based_on: based_on.clone(), current: current.clone() }.into());
         }
-        let published =
-            Arc::new(Published { version: policy_version(&self.policy), policy: self.policy.clone() });
-        let document = self.policy.to_json();
-        if history.last().is_some_and(|last| last.document == document) {
-            return Ok(published);
-        }
-        let row = PolicyRow {
-            number: history.last().map_or(1, |last| last.number + 1),
-            version: published.version.clone(),
-            document,
-            published_at: before.now,
-            actor: before.actor.clone(),
-        };
-        tx.add_policy(&before.scope, &row).await?;
-        let after = Cx { published: Arc::clone(&published), ..before };
-        let changes = [("document".to_owned(), row.document)].into();
-        let data = EventData { changes, ..EventData::default() };
-        write::append(tx, &after, scope_event(&after, EventKind::PolicyPublished, data)).await?;
-        rescore(tx, &after).await?;
-        Ok(published)
+        publish(tx, before, &history, &self.policy).await
     }
+}
+
+/// Changes some rules of queue `runs`, from whatever is in force, in one transaction: none of several editors' changes
+/// is lost.
+#[derive(Clone, Debug)]
+pub struct EditRuns {
+    /// Where, when, who.
+    pub call: Call,
+    /// A document in the flat form of six keys; what it does not name stays.
+    pub flat: String,
+}
+
+impl Intent for EditRuns {
+    type Output = Arc<Published>;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Arc<Published>> {
+        let before = Cx::open(tx, &self.call).await?;
+        let policy = before.published.policy.with_runs(&self.flat).map_err(Refusal::from)?;
+        let history = tx.policies(&before.scope).await?;
+        publish(tx, before, &history, &policy).await
+    }
+}
+
+async fn publish<T: Tx>(
+    tx: &mut T,
+    before: Cx,
+    history: &[PolicyRow],
+    policy: &Policy,
+) -> Outcome<Arc<Published>> {
+    let published =
+        Arc::new(Published { version: policy_version(policy), policy: policy.clone() });
+    let document = policy.to_json();
+    if history.last().is_some_and(|last| last.document == document) {
+        return Ok(published);
+    }
+    let row = PolicyRow {
+        number: history.last().map_or(1, |last| last.number + 1),
+        version: published.version.clone(),
+        document,
+        published_at: before.now,
+        actor: before.actor.clone(),
+    };
+    tx.add_policy(&before.scope, &row).await?;
+    let after = Cx { published: Arc::clone(&published), ..before };
+    let changes = [("document".to_owned(), row.document)].into();
+    let data = EventData { changes, ..EventData::default() };
+    write::append(tx, &after, scope_event(&after, EventKind::PolicyPublished, data)).await?;
+    rescore(tx, &after).await?;
+    Ok(published)
 }
 
 impl PublishPolicy {
