@@ -5,6 +5,8 @@
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::args_control::{PolicyArgs, QueueArgs, SchedArgs};
+
 /// Whose turn is it, why (not) this one, may it call the model now.
 #[derive(Parser, Debug)]
 #[command(name = "rota", version, disable_help_subcommand = true)]
@@ -57,6 +59,9 @@ pub struct Common {
     /// The configuration file [env: ROTA_CONFIG] [default: <git root>/rota.yml]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
     pub config: Option<String>,
+    /// Where the copy of the policy is written [env: ROTA_POLICY] [default: rota.policy.json beside rota.yml]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
+    pub policy: Option<String>,
     /// Print JSON
     #[arg(long, global = true, help_heading = "Common options")]
     pub json: bool,
@@ -67,6 +72,12 @@ pub struct Common {
 pub enum Command {
     /// Plan, claim and settle tasks
     Task(TaskArgs),
+    /// Add, list and drain the entries of a queue of runs
+    Queue(QueueArgs),
+    /// Plan, grant and settle leases by policy
+    Sched(SchedArgs),
+    /// Show, check and publish the policy
+    Policy(PolicyArgs),
     /// Explain why a task runs, or not
     ///
     /// Prints every check with its verdict, the score, the position and what would free it.

@@ -23,6 +23,8 @@ pub enum CliError {
     },
     /// A verb declined or the store failed.
     Verb(Error),
+    /// Anything declined, in one line.
+    OneLine(String),
     /// Nothing to grant.
     NothingEligible,
     /// A file or stream failed.
@@ -66,6 +68,26 @@ impl CliError {
         }
     }
 
+    /// A flag without its value is told with one.
+    pub fn with_example(self) -> Self {
+        match self {
+            Self::Usage { message, usage } => match message.strip_suffix(" requires a value") {
+                Some(flag) => Self::Usage { message: format!("{message} (e.g. {flag} 4)"), usage },
+                None => Self::Usage { message, usage },
+            },
+            other => other,
+        }
+    }
+
+    /// As `sched` and `queue` say it: one line, exit code 1. A store that fails keeps its code.
+    pub fn in_one_line(self) -> Self {
+        match self {
+            Self::Usage { message, .. } => Self::OneLine(message),
+            Self::Verb(Error::Refused(refusal)) => Self::OneLine(refusal.to_string()),
+            other => other,
+        }
+    }
+
     /// Prints the error and says how to exit.
     pub fn report(&self) -> ExitCode {
         let (text, code) = match self {
@@ -84,7 +106,7 @@ impl CliError {
                 (format!("error: {}\n", escaped(&fault.to_string())), fault.exit_code())
             }
             Self::NothingEligible => ("No eligible tasks\n".to_owned(), 2),
-            Self::Io(message) => (format!("error: {}\n", escaped(message)), 1),
+            Self::Io(message) | Self::OneLine(message) => (format!("error: {}\n", escaped(message)), 1),
             Self::PipeClosed => (String::new(), 1),
         };
         if std::io::stderr().write_all(text.as_bytes()).is_err() {

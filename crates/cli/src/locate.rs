@@ -57,6 +57,30 @@ pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
     })
 }
 
+/// Where the plain copy of the policy is written: beside the configuration.
+pub fn policy_file(common: &Common) -> CliResult<PathBuf> {
+    let named = match &common.policy {
+        Some(path) => Some(path.clone()).filter(|path| !path.is_empty()),
+        None => variable("ROTA_POLICY")?,
+    };
+    if let Some(path) = named {
+        return Ok(PathBuf::from(path));
+    }
+    let here = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
+    let base = git_root(&here).unwrap_or(here);
+    let (_, folder) = configuration(common, &base)?;
+    Ok(folder.join("rota.policy.json"))
+}
+
+/// Replaces a file in one step: a reader sees the old one or the new one.
+pub fn replace_file(path: &Path, text: &str) -> CliResult<()> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{}", std::process::id()));
+    let fresh = PathBuf::from(fresh);
+    let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, path));
+    written.map_err(|error| CliError::Io(format!("{}: {error}", path.display())))
+}
+
 fn configuration(common: &Common, base: &Path) -> CliResult<(Config, PathBuf)> {
     let named = match &common.config {
         Some(path) => Some(path.clone()).filter(|path| !path.is_empty()),

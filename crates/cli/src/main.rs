@@ -2,6 +2,7 @@
 //! verbs, and from payloads to text.
 
 mod args;
+mod args_control;
 mod commands;
 mod config;
 mod errors;

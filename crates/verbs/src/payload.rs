@@ -28,14 +28,21 @@ impl<T: Serialize> Payload<T> {
 
     /// Two spaces of indentation and a newline at the end, the same bytes on every interface.
     pub fn to_text(&self) -> String {
-        let mut text = indented(&self.compact());
-        text.push('\n');
-        text
+        indented_json(self)
     }
 
     fn compact(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|error| panic!("a payload is not JSON: {error}"))
     }
+}
+
+/// The JSON of a value of ours, two spaces per level, with a newline at the end.
+pub fn indented_json<T: Serialize>(value: &T) -> String {
+    let compact =
+        serde_json::to_string(value).unwrap_or_else(|error| panic!("a payload is not JSON: {error}"));
+    let mut text = indented(&compact);
+    text.push('\n');
+    text
 }
 
 /// Compact JSON with line breaks and two spaces per level. Works on the text, so that results which users gave keep

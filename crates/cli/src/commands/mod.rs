@@ -1,6 +1,7 @@
 //! One folder per noun, one file per verb.
 
 mod completions;
+mod control;
 mod log;
 mod task;
 mod why;
@@ -23,10 +24,19 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
             output::print(&error.render().to_string())?;
             return Ok(ExitCode::SUCCESS);
         }
-        Err(error) => return Err(CliError::from_clap(&error, arguments)),
+        Err(error) => {
+            let said = CliError::from_clap(&error, arguments);
+            let one_line = arguments.get(1).is_some_and(|noun| noun == "sched" || noun == "queue");
+            return Err(if one_line { said.with_example().in_one_line() } else { said });
+        }
     };
     match cli.command {
         Some(Command::Task(task)) => task::run(&cli.common, task),
+        Some(Command::Queue(args)) => control::queue(&cli.common, args).map_err(CliError::in_one_line),
+        Some(Command::Sched(args)) => control::sched(&cli.common, args).map_err(CliError::in_one_line),
+        Some(Command::Policy(args)) => {
+            control::policy(&cli.common, args).map_err(|error| error.with_usage_of(&["policy"]))
+        }
         Some(Command::Why(args)) => {
             why::run(&cli.common, args).map_err(|error| error.with_usage_of(&["why"]))
         }

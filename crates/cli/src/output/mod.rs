@@ -1,5 +1,6 @@
 //! Payloads as text. Everything a user wrote is shown with control characters escaped.
 
+pub mod entries;
 pub mod log;
 pub mod markdown;
 pub mod show;

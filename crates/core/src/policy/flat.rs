@@ -37,7 +37,8 @@ pub struct FlatPolicy {
 impl Policy {
     /// The rules of queue `runs`, flat.
     pub fn flat_runs(&self) -> FlatPolicy {
-        let QueuePolicy { max_concurrent, max_attempts, lease_ttl_ms, backoff, .. } = self.queue(QUEUE).clone();
+        let QueuePolicy { max_concurrent, max_attempts, lease_ttl_ms, backoff, .. } =
+            self.queue(QUEUE).clone();
         FlatPolicy {
             max_concurrent,
             max_attempts,
@@ -65,7 +66,11 @@ impl Policy {
             queue.lease_ttl_ms = field.whole(1..=YEAR_MS)?;
         }
         let built_in = QueuePolicy::built_in(QUEUE).backoff;
-        let mut backoff = queue.backoff.or(built_in).unwrap_or(Backoff { base_ms: 0, factor_thousandths: 1_000, cap_ms: 0 });
+        let mut backoff = queue.backoff.or(built_in).unwrap_or(Backoff {
+            base_ms: 0,
+            factor_thousandths: 1_000,
+            cap_ms: 0,
+        });
         let before = backoff;
         if let Some(field) = object.take("backoffBaseMs") {
             backoff.base_ms = field.whole(0..=YEAR_MS)?;

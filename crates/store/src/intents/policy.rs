@@ -62,8 +62,7 @@ async fn publish<T: Tx>(
     history: &[PolicyRow],
     policy: &Policy,
 ) -> Outcome<Arc<Published>> {
-    let published =
-        Arc::new(Published { version: policy_version(policy), policy: policy.clone() });
+    let published = Arc::new(Published { version: policy_version(policy), policy: policy.clone() });
     let document = policy.to_json();
     if history.last().is_some_and(|last| last.document == document) {
         return Ok(published);

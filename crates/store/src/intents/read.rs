@@ -190,6 +190,25 @@ async fn views<T: Tx>(tx: &mut T, cx: &Cx, rows: Vec<Row>) -> Result<Vec<TaskVie
     Ok(views)
 }
 
+/// The `now` that a decision would be made at.
+#[derive(Clone, Debug)]
+pub struct Now {
+    /// Where, when, who.
+    pub call: Call,
+}
+
+impl Intent for Now {
+    type Output = rota_core::UnixMillis;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<rota_core::UnixMillis> {
+        Ok(Cx::open(tx, &self.call).await?.now)
+    }
+}
+
 /// Lists tasks of a queue in the one order.
 #[derive(Clone, Debug)]
 pub struct List {

@@ -155,7 +155,8 @@ fn choose(
     let candidates = runnable.map(|(task, _)| candidate(task)).collect();
     let limit = limit.unwrap_or_else(|| room.left().map_or(1, |left| left as usize));
     let chosen = select::select(candidates, &mut room, policy, plan.now, limit).chosen;
-    let mut chosen = chosen.into_iter().map(|candidate| candidate.id).collect::<std::collections::BTreeSet<_>>();
+    let mut chosen =
+        chosen.into_iter().map(|candidate| candidate.id).collect::<std::collections::BTreeSet<_>>();
     for (task, skip) in entries.into_values() {
         if chosen.remove(&task.id) {
             let claim = Command::Claim { agent: None, ttl_ms: None };
@@ -197,9 +198,11 @@ impl Intent for Drain {
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Drained::default()) };
         let policy = cx.policy(&self.queue);
-        let filter = ListFilter { queue: Some(queue.key), statuses: vec![Status::Open], ..ListFilter::default() };
+        let filter =
+            ListFilter { queue: Some(queue.key), statuses: vec![Status::Open], ..ListFilter::default() };
         let open = tx.list(&cx.scope, &filter).await?;
-        let open: Vec<Row> = open.into_iter().filter(|row| self.repo.is_none() || repo_of(&row.task) == self.repo).collect();
+        let open: Vec<Row> =
+            open.into_iter().filter(|row| self.repo.is_none() || repo_of(&row.task) == self.repo).collect();
         let mut free: BTreeMap<RankKey, Row> = BTreeMap::new();
         let total = open.len();
         for row in open {

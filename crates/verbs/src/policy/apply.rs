@@ -1,0 +1,32 @@
+//! `policy apply`: validates a document, tells what it changes, publishes it.
+
+use std::sync::Arc;
+
+use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
+use rota_store::{Published, Store};
+use serde::Serialize;
+
+use super::diff::{Change, between};
+use super::read;
+use crate::Result;
+use crate::context::Context;
+
+/// What was published.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// The version now in force.
+    pub version: String,
+    /// What it changed.
+    pub changes: Vec<Change>,
+}
+
+/// Publishes a document; refused if it was made from a version that is no longer current.
+pub async fn apply<S: Store>(cx: &Context<S>, document: &str) -> Result<(Applied, Arc<Published>)> {
+    let (policy, based_on) = read(document)?;
+    let (before, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+    // What the diff was made from is what must still be in force.
+    let based_on = Some(based_on.unwrap_or_else(|| before.version.clone()));
+    let changes = between(&before.policy, &policy).changes;
+    let published = cx.store.perform(&PublishPolicy { call: cx.call(), policy, based_on }).await?;
+    Ok((Applied { version: published.version.clone(), changes }, published))
+}

@@ -1,0 +1,74 @@
+//! `policy diff`: what a document would change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rota_core::{Json, Policy};
+use rota_store::Store;
+use rota_store::intents::policy::CurrentPolicy;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::read;
+use crate::Result;
+use crate::context::Context;
+
+/// What differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Diff {
+    /// How many keys.
+    pub total: usize,
+    /// By path.
+    pub changes: Vec<Change>,
+}
+
+/// One key that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Dotted path.
+    pub path: String,
+    /// What is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Json>,
+    /// What the document says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Json>,
+}
+
+/// Compares a document with what is in force.
+pub async fn diff<S: Store>(cx: &Context<S>, document: &str) -> Result<Diff> {
+    let (policy, _) = read(document)?;
+    let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+    Ok(between(&published.policy, &policy))
+}
+
+pub(super) fn between(old: &Policy, new: &Policy) -> Diff {
+    let (old, new) = (leaves(old), leaves(new));
+    let paths: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let change = |path: &String| Change {
+        path: path.clone(),
+        from: old.get(path).cloned(),
+        to: new.get(path).cloned(),
+    };
+    let changes: Vec<Change> =
+        paths.into_iter().filter(|path| old.get(*path) != new.get(*path)).map(change).collect();
+    Diff { total: changes.len(), changes }
+}
+
+fn leaves(policy: &Policy) -> BTreeMap<String, Json> {
+    let mut found = BTreeMap::new();
+    let document = serde_json::from_str(policy.to_json().as_str()).unwrap_or(Value::Null);
+    collect(String::new(), &document, &mut found);
+    found
+}
+
+fn collect(path: String, value: &Value, found: &mut BTreeMap<String, Json>) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect(path, value, found);
+            }
+        }
+        leaf => drop(found.insert(path, Json::of(leaf))),
+    }
+}

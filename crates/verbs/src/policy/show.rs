@@ -1,0 +1,78 @@
+//! `policy show`, `policy check`, `policy history`.
+
+use rota_core::{Json, UnixMillis};
+use rota_store::Store;
+use rota_store::intents::policy::CurrentPolicy;
+use rota_store::intents::policy_version;
+use serde::Serialize;
+
+use super::read;
+use crate::Result;
+use crate::context::Context;
+
+/// The document in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PolicyPayload {
+    /// Hash of its canonical form.
+    pub version: String,
+    /// `default` until anything was published.
+    pub source: &'static str,
+    /// The canonical document.
+    pub policy: Json,
+}
+
+/// Shows the document in force.
+pub async fn show<S: Store>(cx: &Context<S>) -> Result<PolicyPayload> {
+    let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+    let source = if history.is_empty() { "default" } else { "published" };
+    Ok(PolicyPayload { version: published.version.clone(), source, policy: published.policy.to_json() })
+}
+
+/// A document that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Always true: what cannot be used is an error.
+    pub valid: bool,
+    /// The version it would have.
+    pub version: String,
+}
+
+/// Checks a document without a store.
+pub fn check(document: &str) -> Result<Checked> {
+    let (policy, _) = read(document)?;
+    Ok(Checked { valid: true, version: policy_version(&policy) })
+}
+
+/// Every version, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct History {
+    /// How many.
+    pub total: usize,
+    /// Oldest first.
+    pub versions: Vec<Version>,
+}
+
+/// One published version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields say it")]
+pub struct Version {
+    pub number: u64,
+    pub version: String,
+    pub published_at: UnixMillis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+}
+
+/// Tells every published version.
+pub async fn history<S: Store>(cx: &Context<S>) -> Result<History> {
+    let (_, rows) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+    let version = |row: rota_store::PolicyRow| Version {
+        number: row.number,
+        version: row.version,
+        published_at: row.published_at,
+        actor: row.actor,
+    };
+    let versions: Vec<Version> = rows.into_iter().map(version).collect();
+    Ok(History { total: versions.len(), versions })
+}

@@ -1,0 +1,32 @@
+//! `queue pause`, `queue resume`.
+
+use rota_store::Store;
+use rota_store::intents::policy::PauseQueue;
+use serde::Serialize;
+
+use crate::Result;
+use crate::context::Context;
+
+/// A queue as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueueState {
+    /// Its name.
+    pub queue: String,
+    /// Held back by a person.
+    pub paused: bool,
+}
+
+/// Grants nothing from a queue until it is resumed; what is leased goes on.
+pub async fn pause<S: Store>(cx: &Context<S>, queue: String) -> Result<QueueState> {
+    set(cx, queue, true).await
+}
+
+/// Lets a paused queue go on.
+pub async fn resume<S: Store>(cx: &Context<S>, queue: String) -> Result<QueueState> {
+    set(cx, queue, false).await
+}
+
+async fn set<S: Store>(cx: &Context<S>, queue: String, paused: bool) -> Result<QueueState> {
+    let row = cx.store.perform(&PauseQueue { call: cx.call(), queue, paused }).await?;
+    Ok(QueueState { queue: row.name, paused: row.paused })
+}

@@ -1,0 +1,74 @@
+//! `sched lease`: grants up to the ceiling.
+
+use rota_core::{Task, UnixMillis};
+use rota_store::Store;
+use rota_store::intents::claim::{Claim, Wanted};
+use rota_store::intents::policy::CurrentPolicy;
+use rota_store::intents::read::Now;
+use serde::Serialize;
+
+use crate::Result;
+use crate::context::{Context, checked_name};
+
+/// One lease, granted or planned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
+pub struct LeasePayload {
+    pub id: String,
+    pub lease_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_expires_at: Option<UnixMillis>,
+    pub attempts: u32,
+    pub priority: u32,
+}
+
+impl LeasePayload {
+    pub(super) fn of(task: &Task) -> Self {
+        Self {
+            id: task.id.to_string(),
+            lease_id: task.lease().map_or(String::new(), |lease| lease.to_string()),
+            lease_expires_at: task.lease_expires_at,
+            attempts: task.attempts,
+            priority: task.sort_priority(),
+        }
+    }
+}
+
+/// What was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Leases {
+    /// The decision's now.
+    pub now: UnixMillis,
+    /// How many.
+    pub granted: usize,
+    /// In order.
+    pub leases: Vec<LeasePayload>,
+}
+
+/// Grants leases in one transaction: without a limit up to the ceiling, on a queue without one a single lease.
+pub async fn lease<S: Store>(cx: &Context<S>, queue: &str, limit: Option<usize>) -> Result<Leases> {
+    let limit = match limit {
+        Some(limit) => limit,
+        None => {
+            let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+            published.policy.queue(queue).max_concurrent.map_or(1, |ceiling| ceiling as usize)
+        }
+    };
+    let claim = Claim {
+        call: cx.call(),
+        queue: queue.to_owned(),
+        limit,
+        agent: checked_name("agent", cx.agent.clone())?,
+        ttl_ms: None,
+        wanted: Wanted::default(),
+        host: cx.host.clone(),
+    };
+    let granted = cx.store.perform(&claim).await?;
+    let now = match granted.first().and_then(|grant| grant.task.started_at) {
+        Some(now) => now,
+        None => cx.store.perform(&Now { call: cx.call() }).await?,
+    };
+    let leases: Vec<LeasePayload> = granted.iter().map(|grant| LeasePayload::of(&grant.task)).collect();
+    Ok(Leases { now, granted: leases.len(), leases })
+}

@@ -1,0 +1,58 @@
+//! `sched plan`: what `sched lease` would do now. Reads only.
+
+use rota_core::UnixMillis;
+use rota_store::Store;
+use rota_store::intents::sched::PlanLeases;
+use serde::Serialize;
+
+use super::LeasePayload;
+use crate::Result;
+use crate::context::Context;
+
+/// More skipped entries than this are only counted.
+const LISTED: usize = 1_000;
+
+/// The plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
+pub struct Plan {
+    pub now: UnixMillis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<u32>,
+    pub in_flight: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available: Option<u32>,
+    pub leases: Vec<LeasePayload>,
+    pub skipped: Vec<SkippedEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_total: Option<usize>,
+}
+
+/// An entry that would not be granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SkippedEntry {
+    /// Which.
+    pub id: String,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// Plans leases for a queue, a policy and a now; the same input gives the same bytes.
+pub async fn plan<S: Store>(cx: &Context<S>, queue: &str, limit: Option<usize>) -> Result<Plan> {
+    let intent = PlanLeases { call: cx.call(), queue: queue.to_owned(), limit };
+    let plan = cx.store.perform(&intent).await?;
+    let total = plan.skipped.len();
+    let skipped = plan.skipped.into_iter().take(LISTED);
+    Ok(Plan {
+        now: plan.now,
+        max_concurrent: plan.ceiling,
+        in_flight: plan.in_flight,
+        available: plan.ceiling.map(|ceiling| ceiling.saturating_sub(plan.in_flight)),
+        leases: plan.leases.iter().map(LeasePayload::of).collect(),
+        skipped: skipped
+            .map(|(task, skip)| SkippedEntry { id: task.id.to_string(), reason: skip.word() })
+            .collect(),
+        skipped_total: (total > LISTED).then_some(total),
+    })
+}

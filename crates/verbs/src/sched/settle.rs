@@ -1,0 +1,131 @@
+//! `sched renew|complete|release|reclaim|reset`: a lease by its id.
+
+use rota_core::transition::{Command, FAILED_REASON};
+use rota_core::{Caller, LeaseId, Refusal, Status, Task, UnixMillis};
+use rota_store::Store;
+use rota_store::intents::claim::ReclaimExpired;
+use rota_store::intents::read::{Now, Show};
+use rota_store::intents::settle::Settle;
+use serde::Serialize;
+
+use crate::context::{Context, bad_value, task_id};
+use crate::{Error, Result};
+
+/// A renewed lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
+pub struct Renewed {
+    pub renewed: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_expires_at: Option<UnixMillis>,
+}
+
+/// A completed lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
+pub struct Completed {
+    pub completed: String,
+}
+
+/// A released lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
+pub struct Released {
+    pub released: String,
+    pub failed: bool,
+}
+
+/// Leases that were taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
+pub struct Reclaimed {
+    pub now: UnixMillis,
+    pub reclaimed: Vec<String>,
+}
+
+/// An entry that was reset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the contract")]
+pub struct Reset {
+    pub reset: String,
+}
+
+/// Extends a lease.
+pub async fn renew<S: Store>(cx: &Context<S>, lease: &str) -> Result<Renewed> {
+    let task = settle(cx, lease, "renew", |caller| Command::Renew { caller, ttl_ms: None }).await?;
+    Ok(Renewed { renewed: lease.to_owned(), lease_expires_at: task.lease_expires_at })
+}
+
+/// Settles a lease as done.
+pub async fn complete<S: Store>(cx: &Context<S>, lease: &str) -> Result<Completed> {
+    settle(cx, lease, "complete", |caller| Command::Done { caller, result: None }).await?;
+    Ok(Completed { completed: lease.to_owned() })
+}
+
+/// Gives a lease back, or settles it as failed.
+pub async fn release<S: Store>(
+    cx: &Context<S>,
+    lease: &str,
+    failed: bool,
+    reason: Option<String>,
+) -> Result<Released> {
+    let command = |caller| {
+        if failed {
+            Command::Fail { caller, reason, default_reason: FAILED_REASON }
+        } else {
+            Command::Release { caller }
+        }
+    };
+    settle(cx, lease, "release", command).await?;
+    Ok(Released { released: lease.to_owned(), failed })
+}
+
+/// Any lease that is not the current one of an active entry is "no active lease".
+async fn settle<S: Store>(
+    cx: &Context<S>,
+    text: &str,
+    verb: &str,
+    command: impl FnOnce(Caller) -> Command,
+) -> Result<Task> {
+    let none =
+        || Error::from(bad_value(format!("No active lease to {verb}: {}", rota_core::text::escaped(text))));
+    let Ok(lease) = LeaseId::parse(text) else { return Err(none()) };
+    let caller = Caller { agent: None, lease: Some(lease.clone()) };
+    let settled = cx.store.perform(&Settle::one(cx.call(), lease.task, command(caller))).await?;
+    match settled.steps.into_iter().next() {
+        Some(Ok(task)) => Ok(task),
+        Some(Err(Refusal::TaskNotFound { .. } | Refusal::NotActive { .. } | Refusal::StaleLease { .. })) => {
+            Err(none())
+        }
+        Some(Err(other)) => Err(other.into()),
+        None => unreachable!("one step was taken"),
+    }
+}
+
+/// Takes back every expired lease of a queue.
+pub async fn reclaim<S: Store>(cx: &Context<S>, queue: &str) -> Result<Reclaimed> {
+    let now = cx.store.perform(&Now { call: cx.call() }).await?;
+    let ids = cx.store.perform(&ReclaimExpired { call: cx.call().at(now), queue: queue.to_owned() }).await?;
+    Ok(Reclaimed { now, reclaimed: ids.into_iter().map(|id| id.to_string()).collect() })
+}
+
+/// Opens a parked entry with its attempts forgotten.
+pub async fn reset<S: Store>(cx: &Context<S>, id: &str) -> Result<Reset> {
+    let none =
+        || Error::from(bad_value(format!("No parked entry to reset: {}", rota_core::text::escaped(id))));
+    let task = task_id(id)?;
+    let seen = match cx.store.perform(&Show { call: cx.call(), id: task.clone() }).await {
+        Ok((view, _)) => view.task,
+        Err(Error::Refused(Refusal::TaskNotFound { .. })) => return Err(none()),
+        Err(other) => return Err(other),
+    };
+    if seen.status != Status::Parked {
+        return Err(none());
+    }
+    let settled = cx.store.perform(&Settle::one(cx.call(), task, Command::Reset)).await?;
+    match settled.steps.into_iter().next() {
+        Some(Ok(_)) => Ok(Reset { reset: id.to_owned() }),
+        Some(Err(_)) | None => Err(none()),
+    }
+}
