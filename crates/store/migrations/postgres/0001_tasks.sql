@@ -254,6 +254,12 @@ DECLARE
     v_settled BIGINT := 0;
     v_more {schema}.tasks;
 BEGIN
+    v_more.seq := -1;
+    -- A claim that will be refused settles nothing.
+    IF NOT EXISTS (SELECT 1 FROM {schema}.queues q WHERE q.scope = p_scope AND q.name = p_queue) THEN
+        RETURN QUERY SELECT v_more, NULL::text, false;
+        RETURN;
+    END IF;
     FOR granted_task IN SELECT * FROM {schema}.done_at_once(
         p_scope, p_ids, p_fences, p_agents, p_results, p_strict, p_now, p_published, p_version, p_actor)
     LOOP
@@ -266,7 +272,6 @@ BEGIN
             p_scope, p_queue, p_limit, p_ceiling, p_auto, p_agent, p_ttl, p_now, p_host, p_published, p_version,
             p_actor) c;
     ELSE
-        v_more.seq := -1;
         RETURN QUERY SELECT v_more, NULL::text, false;
     END IF;
 END $$;

@@ -73,6 +73,10 @@ pub struct Grant {
 impl Intent for Claim {
     type Output = Vec<Grant>;
 
+    fn may_be_at_once(&self) -> bool {
+        true
+    }
+
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Grant>> {
         let at_once = tx.at_once(&AtOnce { call: &self.call, steps: &[], then: Some(self) }).await?;
         if let Some(granted) = at_once.granted {

@@ -49,6 +49,10 @@ impl Settle {
 impl Intent for Settle {
     type Output = Settled;
 
+    fn may_be_at_once(&self) -> bool {
+        true
+    }
+
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Settled> {
         let at_once = AtOnce { call: &self.call, steps: &self.steps, then: self.then.as_ref() };
         let DoneAtOnce { steps: taken, granted } = tx.at_once(&at_once).await?;

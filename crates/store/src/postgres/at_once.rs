@@ -29,7 +29,7 @@ struct Belief {
 impl PostgresTx {
     pub(super) async fn do_at_once(&mut self, work: &AtOnce<'_>) -> Result<DoneAtOnce, Fault> {
         let nothing = || DoneAtOnce { steps: vec![None; work.steps.len()], granted: None };
-        let Some(known) = self.known_policy(&work.call.scope).filter(|_| !self.is_begun()) else {
+        let Some(known) = self.known_policy(&work.call.scope).filter(|_| self.may_be_at_once()) else {
             return Ok(nothing());
         };
         let belief = Belief {

@@ -128,6 +128,7 @@ impl PostgresStore {
     /// Once. The outer error is a fault after which nothing of the intent is in the database: it may be tried again.
     async fn attempt<I: Intent>(&self, intent: &I) -> Result<Outcome<I::Output>, Fault> {
         let mut tx = self.begin(intent.access()).await?;
+        tx.alone = intent.may_be_at_once();
         let ran = intent.run(&mut tx).await;
         if let Err(Error::Fault(fault)) = ran {
             let fault = tx.after(fault);

@@ -17,7 +17,7 @@ const UNDO: Duration = Duration::from_secs(10);
 impl PostgresTx {
     pub(super) async fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
         let client = shared.client().await?;
-        Ok(Self { shared, client: Some(client), access, begun: false, acted: false, trace: None })
+        Ok(Self { shared, client: Some(client), access, begun: false, alone: false, acted: false, trace: None })
     }
 
     /// Sends BEGIN and what belongs to it, in one round trip. A writer learns its number, to be found by again.
@@ -47,9 +47,9 @@ impl PostgresTx {
         Ok(())
     }
 
-    /// Whether anything was asked of the server yet.
-    pub(super) fn is_begun(&self) -> bool {
-        self.begun
+    /// Whether something may be done at once: nothing was asked of the server yet, and nothing else hangs on it.
+    pub(super) fn may_be_at_once(&self) -> bool {
+        self.alone && !self.begun
     }
 
     pub(super) fn client(&self) -> &Object {

@@ -29,6 +29,8 @@ pub struct PostgresTx {
     pub(super) access: Access,
     /// BEGIN goes out with the first statement: what is done at once needs none.
     pub(super) begun: bool,
+    /// Whether the intent is a transaction of its own.
+    pub(super) alone: bool,
     /// Something was done at once and stays done, whatever becomes of the rest.
     pub(super) acted: bool,
     /// How to find the transaction again if the answer to its COMMIT is lost.

@@ -12,6 +12,12 @@ mod sqlite {
     rota_store::conformance_suite!(Sqlite::default());
 }
 
+/// On PostgreSQL.
+mod postgres {
+    use crate::subjects::Postgres;
+    rota_store::conformance_suite!(Postgres);
+}
+
 /// Every case that is written is run: the suite's list names each public function that takes a subject alone.
 #[test]
 fn the_suite_names_every_case() {
