@@ -53,6 +53,7 @@ pub trait Intent: Sync {
     /// Whether what was written is made durable: after a success, and nothing of it otherwise.
     fn is_kept(&self, ran: &Outcome<Self::Output>) -> bool {
         ran.is_ok()
+    }
 
     /// Whether it may be done at once where a store can ([`Tx::at_once`]). Only what is a transaction of its own may:
     /// an intent that is a part of another one must end with it.
