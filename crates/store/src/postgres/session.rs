@@ -17,7 +17,15 @@ const UNDO: Duration = Duration::from_secs(10);
 impl PostgresTx {
     pub(super) async fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
         let client = shared.client().await?;
-        Ok(Self { shared, client: Some(client), access, begun: false, alone: false, acted: false, trace: None })
+        Ok(Self {
+            shared,
+            client: Some(client),
+            access,
+            begun: false,
+            alone: false,
+            acted: false,
+            trace: None,
+        })
     }
 
     /// Sends BEGIN and what belongs to it, in one round trip. A writer learns its number, to be found by again.

@@ -161,7 +161,8 @@ pub const SPECS: &str =
     "SELECT DISTINCT spec_ref FROM tasks WHERE scope = $1 AND spec_ref IS NOT NULL ORDER BY spec_ref";
 
 /// Edge writers of a scope take turns.
-pub const LOCK_EDGES: &str = "SELECT pg_advisory_xact_lock(hashtextextended('rota edges ' || current_schema() || ' ' || $1, 0))";
+pub const LOCK_EDGES: &str =
+    "SELECT pg_advisory_xact_lock(hashtextextended('rota edges ' || current_schema() || ' ' || $1, 0))";
 /// Settling a task that others wait for keeps edge writers out, but not other settlers.
 pub const SHARE_EDGES: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended('rota edges ' || current_schema() || ' ' || $1, 0))";
 
