@@ -162,6 +162,7 @@ macro_rules! conformance_suite {
             reads {
                 peek_shows_what_claims_would_grant
                 peek_shows_a_lost_lease_once
+                peek_leaves_out_what_a_claim_would_not_have
                 why_and_the_claim_agree
                 lists_and_counts
                 the_tree_of_blockers

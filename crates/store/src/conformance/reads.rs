@@ -3,6 +3,7 @@
 use rota_core::obstacle::{Obstacle, Reason, Wait};
 use rota_core::{Refusal, Status, TaskId, UnixMillis};
 
+use super::claim::Amend;
 use super::lab::{
     after, at, claim, claim_by_id, claim_of, done, fail, holder, id, new, of_kind, specs, urgent,
 };
@@ -66,6 +67,32 @@ pub fn peek_shows_a_lost_lease_once<S: Subject>(subject: &S) {
     lab.publish(at(600), r#"{"queues":{"tasks":{"maxAttempts":1}}}"#);
     let seen = lab.ok(&peek(&lab, "tasks", at(600), 5));
     assert_eq!((names(&seen.claimable), names(&seen.active)), (vec!["c"], vec!["a", "b"]));
+}
+
+/// What has cooled down, or whose lease ran out, is shown only where a claim of this host would have it.
+pub fn peek_leaves_out_what_a_claim_would_not_have<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    let cooling = |name: &str| NewTask { not_before: Some(at(10)), ..new(name) };
+    lab.add(at(0), &[cooling("one"), cooling("two"), cooling("any"), new("lost"), new("root")]);
+    lab.add(at(0), &[NewTask { parent: Some(id("root")), ..new("orphan") }]);
+    for (name, host) in [("one", "one"), ("two", "two"), ("lost", "one")] {
+        lab.ok(&Amend { id: id(name), host: Some(host.into()), tries: 0, artifact: None });
+    }
+    lab.finish(at(0), "root");
+    lab.take(at(0), "lost");
+    lab.take(at(0), "orphan");
+    lab.must(at(1), "root", rota_core::transition::Command::Delete);
+    let on = |host: &str, limit| {
+        let seen = lab.ok(&Peek { host: Some(host.into()), ..peek(&lab, "tasks", at(600), limit) });
+        let own = |views: &[TaskView]| names(views).join(" ");
+        (own(&seen.claimable), own(&seen.active))
+    };
+    assert_eq!(on("two", 9), ("two any".into(), "lost orphan".into()));
+    assert_eq!(on("two", 1), ("two".into(), "lost orphan".into()));
+    assert_eq!(on("one", 9), ("one any lost".into(), "orphan".into()));
+    let all = Claim { host: Some("one".into()), ..claim(at(600), 9) };
+    assert_eq!(lab.claimed(&all), ["one", "any", "lost"]);
+    lab.check();
 }
 
 /// DESIGN 3: what `why` says of a task is what a claim by its id is refused with, or it is granted.
