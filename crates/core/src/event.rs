@@ -36,10 +36,14 @@ pub enum EventKind {
     QueueResumed,
     /// A policy was published.
     PolicyPublished,
+    /// The whole task, in place of the older events that were pruned.
+    Snapshot,
+    /// Old finished tasks were taken out of the store.
+    Pruned,
 }
 
 impl EventKind {
-    const OTHERS: [(Self, &'static str); 10] = [
+    const OTHERS: [(Self, &'static str); 12] = [
         (Self::Created, "created"),
         (Self::Edited, "edited"),
         (Self::Revived, "revived"),
@@ -50,6 +54,8 @@ impl EventKind {
         (Self::QueuePaused, "queue_paused"),
         (Self::QueueResumed, "queue_resumed"),
         (Self::PolicyPublished, "policy_published"),
+        (Self::Snapshot, "snapshot"),
+        (Self::Pruned, "pruned"),
     ];
 
     /// The stored word.
@@ -71,7 +77,7 @@ impl EventKind {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct EventData {
-    /// Insertion number, with `created`.
+    /// Insertion number, with `created` and `snapshot`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// How an attempt ended.
@@ -83,6 +89,9 @@ pub struct EventData {
     /// The blocker of an edge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocker: Option<TaskId>,
+    /// All blockers, with `snapshot`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub blockers: BTreeSet<TaskId>,
     /// The queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
@@ -149,6 +158,13 @@ impl Event {
         }
     }
 
+    /// Stands for all events of a task up to `last`, which it replaces.
+    pub fn snapshot(folded: &Folded, last: &Self) -> Self {
+        let whole = Self::of_change(EventKind::Snapshot, None, &folded.task);
+        let data = EventData { blockers: folded.blocked_by.clone(), ..whole.data };
+        Self { seq: last.seq, policy: last.policy.clone(), data, ..whole }
+    }
+
     /// The lease it belongs to.
     pub fn lease(&self) -> Option<LeaseId> {
         Some(LeaseId { task: self.task.clone()?, fence: self.fence? })
@@ -202,15 +218,17 @@ pub struct Folded {
 pub fn fold(before: Option<Folded>, event: &Event) -> Result<Folded, BadJournal> {
     let task = event.task.clone().unwrap_or_else(|| TaskId::from_stored(String::new()));
     let number = event.number;
+    let blank = || Task::new(&event.scope, task.clone(), "", "", event.at);
     let mut folded = match before {
+        _ if event.kind == EventKind::Snapshot => {
+            let task = Task { events: number.saturating_sub(1), ..blank() };
+            Folded { task, blocked_by: event.data.blockers.clone() }
+        }
         Some(folded) if event.from != Some(folded.task.status) => {
             return Err(BadJournal::WrongStart { task, number });
         }
         Some(folded) => folded,
-        None if event.kind == EventKind::Created => {
-            let blank = Task::new(&event.scope, task.clone(), "", "", event.at);
-            Folded { task: blank, blocked_by: BTreeSet::new() }
-        }
+        None if event.kind == EventKind::Created => Folded { task: blank(), blocked_by: BTreeSet::new() },
         None => return Err(BadJournal::NotCreated { task, number }),
     };
     if number != folded.task.events + 1 {
@@ -259,5 +277,27 @@ mod tests {
         assert!(matches!(fold(None, &edited), Err(BadJournal::NotCreated { .. })));
         edited.number = 2;
         assert!(fold(Some(folded), &edited).is_ok());
+    }
+
+    #[test]
+    fn a_snapshot_stands_for_what_came_before() {
+        let mut task = Task::new("s", TaskId::from_stored("a".into()), "tasks", "A", UnixMillis::new(1));
+        (task.seq, task.events) = (7, 1);
+        let created = Event::of_change(EventKind::Created, None, &task);
+        let mut next = Task { events: 2, updated_at: UnixMillis::new(9), ..task.clone() };
+        next.title = "B".into();
+        let edited = Event { seq: 12, ..Event::of_change(EventKind::Edited, Some(&task), &next) };
+        let mut blocked =
+            Event::of_change(EventKind::Blocked, Some(&next), &Task { events: 3, ..next.clone() });
+        blocked.data.blocker = Some(TaskId::from_stored("b".into()));
+        let fold_all = |events: &[&Event]| {
+            let all = events.iter().try_fold(None, |before, event| fold(before, event).map(Some));
+            all.unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|| panic!("no events"))
+        };
+        let snapshot = Event::snapshot(&fold_all(&[&created, &edited]), &edited);
+        assert_eq!((snapshot.seq, snapshot.number), (12, 2));
+        assert_eq!(fold_all(&[&snapshot, &blocked]), fold_all(&[&created, &edited, &blocked]));
+        let whole = fold_all(&[&created, &edited, &blocked]);
+        assert_eq!(fold_all(&[&Event::snapshot(&whole, &blocked)]), whole);
     }
 }

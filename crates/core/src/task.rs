@@ -56,6 +56,11 @@ macro_rules! task {
                 changes
             }
 
+            /// Every field, as [`Task::changes_to`] writes those that changed.
+            pub fn fields(&self) -> Changes {
+                [$(($key.to_owned(), Json::of(&self.$field)),)*].into()
+            }
+
             /// Applies what [`Task::changes_to`] wrote.
             pub fn apply_changes(&mut self, changes: &Changes) -> Result<(), BadChange> {
                 for (key, value) in changes {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use crate::fault::{Fault, Outcome};
 use crate::memory::MemoryStore;
-use crate::postgres::PostgresStore;
-use crate::sqlite::SqliteStore;
+use crate::postgres::{self, PostgresStore};
+use crate::sqlite::{self, SqliteStore};
 use crate::store::{Access, Intent, Store, block_on, need_runtime};
 use crate::tx::AnyTx;
 
@@ -57,6 +57,31 @@ impl AnyStore {
             Location::Postgres(url) => {
                 need_runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
                 block_on(PostgresStore::open(url)).map(Self::Postgres)
+            }
+        }
+    }
+}
+
+impl AnyStore {
+    /// The schema of a store and the newest one known, without changing anything; 0 for one that is not there yet.
+    pub fn schema_of(location: &Location) -> Result<(i64, i64), Fault> {
+        match location {
+            Location::Memory => Ok((sqlite::SCHEMA, sqlite::SCHEMA)),
+            Location::Sqlite(path) => Ok((sqlite::schema_at(path)?, sqlite::SCHEMA)),
+            Location::Postgres(url) => {
+                need_runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
+                Ok((block_on(PostgresStore::schema_at(url))?, postgres::SCHEMA))
+            }
+        }
+    }
+
+    /// Brings the schema up to date and, on a server, lets another role use it.
+    pub fn migrate(location: &Location, grant_to: Option<&str>) -> Result<(), Fault> {
+        match (Self::open(location)?, grant_to) {
+            (Self::Postgres(store), Some(role)) => block_on(store.grant_to(role)),
+            (_, None) => Ok(()),
+            (_, Some(_)) => {
+                Err(Fault::BadUrl { problem: "only PostgreSQL has roles to grant to".to_owned() })
             }
         }
     }

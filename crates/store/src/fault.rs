@@ -145,6 +145,21 @@ pub enum Fault {
         /// What is wrong with it; never a password.
         problem: String,
     },
+    /// The schema is not current, and this role may not change it.
+    #[error(
+        "{place}: schema '{name}' is at {found}, this rota needs {known}, and this role may not change it: run \
+         `rota migrate --store postgres://… --grant-to ROLE` with a role that may"
+    )]
+    MayNotMigrate {
+        /// Which server.
+        place: String,
+        /// Which schema.
+        name: String,
+        /// Where it stands.
+        found: i64,
+        /// Where it should.
+        known: i64,
+    },
     /// Anything else PostgreSQL reports.
     #[error("{place}: {problem}")]
     Postgres {
@@ -193,6 +208,7 @@ impl Fault {
             Self::OutcomeUnknown { .. } => "store_outcome_unknown",
             Self::Untrusted { .. } => "store_untrusted",
             Self::BadUrl { .. } => "store_bad_url",
+            Self::MayNotMigrate { .. } => "store_may_not_migrate",
             Self::Postgres { .. } | Self::Sqlite { .. } => "store_failed",
         }
     }

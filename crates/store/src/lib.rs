@@ -9,17 +9,23 @@ pub mod clock;
 pub mod conformance;
 pub mod crash;
 pub mod fault;
+mod files;
 pub mod intents;
 pub mod memory;
 pub mod postgres;
 pub mod sqlite;
 mod store;
 mod tx;
+pub mod upkeep;
+mod watch;
 
 pub use any::{AnyStore, Location};
 pub use fault::{Error, Fault, Outcome};
+pub use files::{make_whole, part_of};
 pub use store::{Access, Intent, Store, block_on};
 pub use tx::{
     AgentRow, AnyTx, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, HeadQuery, Level,
     ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx,
 };
+pub use upkeep::{Cursor, Upkeep};
+pub use watch::Watch;

@@ -17,6 +17,7 @@ use crate::intents::settle::Step;
 use crate::memory::MemoryTx;
 use crate::postgres::PostgresTx;
 use crate::sqlite::SqliteTx;
+use crate::upkeep::Upkeep;
 
 /// A task with the count of its blockers that are not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -254,7 +255,7 @@ pub(crate) fn fields_differ(old: &Task, next: &Task) -> bool {
 macro_rules! tx {
     ($($(#[$doc:meta])* fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) -> $out:ty;)*) => {
         /// One transaction on a store. Dropping it without [`Tx::commit`] undoes it.
-        pub trait Tx: Send {
+        pub trait Tx: Upkeep {
             $($(#[$doc])*
             fn $name(&mut self $(, $arg: $type)*) -> impl Future<Output = Result<$out, Fault>> + Send;)*
 

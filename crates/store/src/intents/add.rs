@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rota_core::graph;
-use rota_core::{Json, Refusal, Status, Task, TaskId, UnixMillis};
+use rota_core::{Fence, Json, Refusal, Status, Task, TaskId, UnixMillis};
 
 use super::{Call, Cx, edges, write};
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
 use crate::tx::{Row, Tx};
 
@@ -86,6 +86,8 @@ impl Intent for Add {
             tx.lock_edges(&cx.scope).await?;
         }
         let settled = check(tx, &cx, &self.tasks, &batch).await?;
+        let ids: Vec<TaskId> = self.tasks.iter().map(|task| task.id.clone()).collect();
+        let fences = last_fences(tx, &cx, &ids).await?;
         let mut queues = BTreeMap::new();
         let mut added = Vec::with_capacity(self.tasks.len());
         for new in &self.tasks {
@@ -95,7 +97,8 @@ impl Intent for Add {
             };
             queues.insert(new.queue.clone(), key);
             let open_blockers = new.deps.iter().filter(|dep| !settled.contains(*dep)).count();
-            let task = build(tx, &cx, new).await?;
+            let mut task = build(tx, &cx, new).await?;
+            task.fence = fences.get(&new.id).copied().unwrap_or_default();
             let row = Row { task, open_blockers: u32::try_from(open_blockers).unwrap_or(u32::MAX) };
             added.push(write::create(tx, &cx, row, key).await?);
         }
@@ -105,11 +108,19 @@ impl Intent for Add {
             rows.push(edges::write_new(tx, &cx, row, &new.deps).await?.task);
         }
         if self.tasks.iter().any(within_batch) {
-            let changed: Vec<TaskId> = self.tasks.iter().map(|task| task.id.clone()).collect();
-            edges::refuse_cycle(tx, &cx, &changed).await?;
+            edges::refuse_cycle(tx, &cx, &ids).await?;
         }
         Ok(rows)
     }
+}
+
+/// An id that was pruned goes on from its last fence: no lease of its earlier life can be taken for a new one.
+pub(super) async fn last_fences<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    ids: &[TaskId],
+) -> Result<BTreeMap<TaskId, Fence>, Fault> {
+    Ok(tx.retired(&cx.scope, ids).await?.into_iter().collect())
 }
 
 /// Refuses duplicates and unknown dependencies; returns those dependencies that no longer block.

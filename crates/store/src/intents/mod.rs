@@ -5,11 +5,16 @@
 
 pub mod add;
 pub mod agents;
+pub mod carry;
 pub mod claim;
+pub mod doctor;
 pub mod edges;
 pub mod edit;
+pub mod follow;
+pub mod import;
 pub mod plan_sync;
 pub mod policy;
+pub mod prune;
 pub mod read;
 pub mod sched;
 pub mod settle;

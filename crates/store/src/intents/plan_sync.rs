@@ -8,6 +8,7 @@ use rota_core::plan_sync::{self, PlanChange, PlanDiff, PlanLine, PlanScope, Stor
 use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Task, TaskId};
 
+use super::add::last_fences;
 use super::{Call, Cx, edges, find_queue, find_task, write};
 use crate::fault::{Error, Outcome};
 use crate::store::{Access, Intent};
@@ -139,8 +140,11 @@ impl PlanSync {
         if !diff.insert.is_empty() {
             let queue = tx.ensure_queue(&cx.scope, &self.queue).await?;
             // All rows first, then the edges between them.
+            let ids: Vec<TaskId> = diff.insert.iter().map(|change| change.task.id.clone()).collect();
+            let fences = last_fences(tx, cx, &ids).await?;
             for change in &diff.insert {
-                let row = Row { task: change.task.clone(), open_blockers: 0 };
+                let fence = fences.get(&change.task.id).copied().unwrap_or_default();
+                let row = Row { task: Task { fence, ..change.task.clone() }, open_blockers: 0 };
                 write::create(tx, cx, row, queue.key).await?;
             }
         }

@@ -112,7 +112,7 @@ async fn rescore<T: Tx>(tx: &mut T, cx: &Cx) -> Result<(), Fault> {
     Ok(())
 }
 
-fn scope_event(cx: &Cx, kind: EventKind, data: EventData) -> Event {
+pub(super) fn scope_event(cx: &Cx, kind: EventKind, data: EventData) -> Event {
     Event {
         seq: 0,
         scope: cx.scope.clone(),

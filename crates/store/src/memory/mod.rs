@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rota_core::event::Event;
-use rota_core::{TaskId, UnixMillis};
+use rota_core::{Fence, TaskId, UnixMillis};
 
 use crate::fault::Fault;
 use crate::store::{Access, Store};
@@ -28,7 +28,9 @@ struct State {
     policies: BTreeMap<String, Vec<PolicyRow>>,
     agents: BTreeMap<(String, String), AgentRow>,
     blocks: BTreeMap<String, BlockRow>,
+    retired: BTreeMap<(String, TaskId), Fence>,
     last_seq: u64,
+    last_event: u64,
     last_queue: i64,
 }
 
@@ -37,6 +39,7 @@ struct Stored {
     row: Row,
     queue: i64,
     static_score: i64,
+    guarded: bool,
 }
 
 /// Tells a memory store the time.

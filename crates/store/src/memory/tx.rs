@@ -1,5 +1,7 @@
 //! One transaction on the memory store: a copy that replaces the original on commit.
 
+mod upkeep;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -73,7 +75,8 @@ impl MemoryTx {
 
     fn put(&mut self, row: Row, queue: i64, standing: &Standing) {
         let key = (row.task.scope.clone(), row.task.id.clone());
-        let stored = Stored { row, queue, static_score: standing.static_score };
+        let Standing { static_score, guarded, .. } = *standing;
+        let stored = Stored { row, queue, static_score, guarded };
         self.state.tasks.insert(key, Arc::new(stored));
     }
 }
@@ -314,7 +317,8 @@ impl Tx for MemoryTx {
     }
 
     async fn append(&mut self, event: &Event) -> Result<u64, Fault> {
-        let seq = self.state.journal.len() as u64 + 1;
+        self.state.last_event += 1;
+        let seq = self.state.last_event;
         self.state.journal.push(Arc::new(Event { seq, ..event.clone() }));
         Ok(seq)
     }

@@ -1,5 +1,6 @@
 //! Makes connections: finds the host, agrees on encryption as `sslmode` says, logs in, and sees who answers.
 
+use std::future::poll_fn;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -10,9 +11,10 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage};
 
 use super::url::{SslMode, Target};
 use super::wire::{Stream, Wire};
@@ -27,6 +29,8 @@ pub(super) struct Connector {
     target: Target,
     /// Built when first needed: most never encrypt.
     tls: OnceLock<Arc<ClientConfig>>,
+    /// Counts the notifications that any of its connections gets.
+    told: watch::Sender<u64>,
 }
 
 /// One way to try.
@@ -60,10 +64,15 @@ impl Connector {
             recycle: Some(PATIENCE),
         };
         let (place, size) = (target.place.clone(), target.pool_size);
-        let connector = Self { target, tls: OnceLock::new() };
+        let connector = Self { target, tls: OnceLock::new(), told: watch::Sender::new(0) };
         let built =
             Pool::builder(connector).max_size(size).timeouts(timeouts).runtime(Runtime::Tokio1).build();
         built.map_err(|error| Fault::Away { place, problem: error.to_string() })
+    }
+
+    /// Changes with every notification.
+    pub fn told(&self) -> watch::Receiver<u64> {
+        self.told.subscribe()
     }
 
     fn away(&self, problem: impl ToString) -> Fault {
@@ -144,13 +153,18 @@ impl Connector {
         // Encryption is agreed on already, below what tokio-postgres sees.
         let mut config = self.target.config.clone();
         config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-        let (client, connection) = config.connect_raw(wire, NoTls).await.map_err(|error| Failed {
+        let (client, mut connection) = config.connect_raw(wire, NoTls).await.map_err(|error| Failed {
             because_of_the_way: error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION),
             fault: faults::of(&self.target.place, error),
         })?;
+        let told = self.told.clone();
         let task = tokio::spawn(async move {
             // Whoever uses the connection learns of its end by its own statement.
-            drop(connection.await);
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if matches!(message, AsyncMessage::Notification(_)) {
+                    told.send_modify(|count| *count += 1);
+                }
+            }
         });
         let client = ClientWrapper::new(client, task);
         self.look(&client, served.by()).await?;

@@ -1,18 +1,24 @@
 //! The schema: numbered migrations under a lock, so that any number of processes may open a fresh database at once.
 
+use tokio_postgres::error::SqlState;
+
 use super::readback::first_row;
 use super::{Object, Shared};
 use crate::fault::Fault;
 
 /// Numbered from 1; what was released is never changed. `{schema}` is the name of ours.
-const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/postgres/0001_tasks.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/postgres/0001_tasks.sql"),
+    include_str!("../../migrations/postgres/0002_upkeep.sql"),
+];
 
 /// The newest schema this program knows.
 pub const SCHEMA: i64 = MIGRATIONS.len() as i64;
 
 /// Brings the schema up to date; refuses a newer one.
 pub(super) async fn ensure(shared: &Shared, client: &Object) -> Result<(), Fault> {
-    if found(shared, client).await? == SCHEMA {
+    let before = found(shared, client).await?;
+    if before == SCHEMA {
         return Ok(());
     }
     let schema = &shared.schema;
@@ -36,7 +42,12 @@ pub(super) async fn ensure(shared: &Shared, client: &Object) -> Result<(), Fault
     };
     let migrated: Result<(), tokio_postgres::Error> = run.await;
     if let Err(error) = migrated {
-        let fault = shared.fault(error);
+        let forbidden = error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+        let (place, name) = (shared.place.clone(), schema.clone());
+        let fault = match forbidden {
+            true => Fault::MayNotMigrate { place, name, found: before, known: SCHEMA },
+            false => shared.fault(error),
+        };
         if client.batch_execute("ROLLBACK").await.is_err() {
             // The connection is gone, and the transaction with it.
             return Err(fault);
@@ -47,7 +58,7 @@ pub(super) async fn ensure(shared: &Shared, client: &Object) -> Result<(), Fault
 }
 
 /// The schema number of the database, 0 for none.
-async fn found(shared: &Shared, client: &Object) -> Result<i64, Fault> {
+pub(super) async fn found(shared: &Shared, client: &Object) -> Result<i64, Fault> {
     let table = format!("{}.migrations", shared.schema);
     let to_fault = |error| shared.fault(error);
     let exists = client.simple_query(&format!("SELECT to_regclass('{table}')")).await.map_err(to_fault)?;
@@ -64,4 +75,23 @@ async fn found(shared: &Shared, client: &Object) -> Result<i64, Fault> {
         return Err(Fault::TooNew { path, found, known: SCHEMA });
     }
     Ok(found)
+}
+
+/// Lets a role use what is there and what later migrations of this role add.
+pub(super) async fn grant(shared: &Shared, client: &Object, role: &str) -> Result<(), Fault> {
+    let schema = &shared.schema;
+    let role = format!("\"{}\"", role.replace('"', "\"\""));
+    let grants = format!(
+        "BEGIN; GRANT USAGE ON SCHEMA {schema} TO {role}; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; \
+         GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}; \
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role}; \
+         ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role}; \
+         ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT USAGE, SELECT, UPDATE ON SEQUENCES TO {role}; COMMIT"
+    );
+    let granted = client.batch_execute(&grants).await;
+    if granted.is_err() {
+        client.batch_execute("ROLLBACK").await.map_err(|error| shared.fault(error))?;
+    }
+    granted.map_err(|error| shared.fault(error))
 }

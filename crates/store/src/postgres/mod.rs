@@ -13,6 +13,7 @@ mod ask;
 mod at_once;
 mod connect;
 mod faults;
+mod listen;
 mod migrate;
 mod readback;
 mod retry;
@@ -32,6 +33,7 @@ use crate::fault::{Error, Fault, Outcome};
 use crate::store::{Access, Intent, Store};
 use crate::tx::{Published, Tx};
 
+pub use listen::Listener;
 pub use migrate::SCHEMA;
 pub use tx::PostgresTx;
 
@@ -64,6 +66,27 @@ struct Shared {
 impl PostgresStore {
     /// Connects, and brings the schema up to date if this role may.
     pub async fn open(url: &str) -> Result<Self, Fault> {
+        let store = Self::at(url)?;
+        let client = store.shared.client().await?;
+        migrate::ensure(&store.shared, &client).await?;
+        drop(client);
+        Ok(store)
+    }
+
+    /// The schema's number, which is only looked at; 0 if there is none.
+    pub async fn schema_at(url: &str) -> Result<i64, Fault> {
+        let store = Self::at(url)?;
+        let client = store.shared.client().await?;
+        migrate::found(&store.shared, &client).await
+    }
+
+    /// Lets another role use the schema: read and write its tables, change none of them.
+    pub async fn grant_to(&self, role: &str) -> Result<(), Fault> {
+        let client = self.shared.client().await?;
+        migrate::grant(&self.shared, &client, role).await
+    }
+
+    fn at(url: &str) -> Result<Self, Fault> {
         let target = url::Target::parse(url, &|name| std::env::var(name).ok())?;
         let (place, schema) = (target.place.clone(), target.schema.clone());
         let (pool_wait, prepare) = (target.pool_wait, target.prepare.clone());
@@ -79,9 +102,6 @@ impl PostgresStore {
             schema,
             policies: Mutex::new(BTreeMap::new()),
         });
-        let client = shared.client().await?;
-        migrate::ensure(&shared, &client).await?;
-        drop(client);
         Ok(Self { shared })
     }
 

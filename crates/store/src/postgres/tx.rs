@@ -1,5 +1,7 @@
 //! One transaction on a PostgreSQL server.
 
+mod upkeep;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
@@ -411,16 +413,7 @@ impl Tx for PostgresTx {
     }
 
     async fn block(&mut self, upstream: &str) -> Result<Option<BlockRow>, Fault> {
-        let read = |row: &PgRow| {
-            Ok(BlockRow {
-                upstream: get(row, 0)?,
-                blocked_until: row::optional_time(row, 1)?,
-                hits: row::unsigned(row, 2)?,
-                reason: get(row, 3)?,
-                updated_at: row::time(row, 4)?,
-            })
-        };
-        self.one(sql::BLOCK, &[&upstream]).await?.as_ref().map(read).transpose()
+        self.one(sql::BLOCK, &[&upstream]).await?.as_ref().map(block_row).transpose()
     }
 
     async fn set_block(&mut self, block: &BlockRow) -> Result<(), Fault> {
@@ -437,6 +430,16 @@ fn queue_row(row: &PgRow) -> Result<QueueRow, Fault> {
 fn agent_row(row: &PgRow) -> Result<AgentRow, Fault> {
     let (id, pid, host) = (get(row, 0)?, row::unsigned(row, 1)?, get(row, 2)?);
     Ok(AgentRow { id, pid, host, started_at: row::time(row, 3)?, stopped_at: row::optional_time(row, 4)? })
+}
+
+fn block_row(row: &PgRow) -> Result<BlockRow, Fault> {
+    Ok(BlockRow {
+        upstream: get(row, 0)?,
+        blocked_until: row::optional_time(row, 1)?,
+        hits: row::unsigned(row, 2)?,
+        reason: get(row, 3)?,
+        updated_at: row::time(row, 4)?,
+    })
 }
 
 fn policy_row(row: &PgRow) -> Result<PolicyRow, Fault> {

@@ -5,12 +5,14 @@
 //! schema, whatever the backlog.
 
 mod alone;
+mod backup;
 mod heads;
 mod open;
 mod row;
 mod sql;
 mod turn;
 mod tx;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +26,9 @@ use crate::store::{Access, Store};
 use crate::tx::Published;
 use turn::Turn;
 
+pub use open::schema_at;
 pub use tx::SqliteTx;
+pub use watch::DataVersion;
 
 /// The newest schema this program knows.
 pub const SCHEMA: i64 = open::MIGRATIONS.len() as i64;

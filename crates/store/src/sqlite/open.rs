@@ -10,7 +10,10 @@ use super::{PATIENCE, SCHEMA, Session, fault};
 use crate::fault::Fault;
 
 /// Numbered from 1; what was released is never changed.
-pub(super) const MIGRATIONS: [&str; 1] = [include_str!("../../migrations/sqlite/0001_tasks.sql")];
+pub(super) const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/sqlite/0001_tasks.sql"),
+    include_str!("../../migrations/sqlite/0002_upkeep.sql"),
+];
 
 /// "ROTA" in the file's header.
 const APPLICATION_ID: i64 = 0x524f_5441;
@@ -49,6 +52,18 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
         .execute_batch("PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON;")
         .map_err(to_fault)?;
     Ok(connection)
+}
+
+/// The schema of a file, which is only looked at; 0 if there is none.
+pub fn schema_at(path: &Path) -> Result<i64, Fault> {
+    if path.is_dir() {
+        return Err(Fault::IsDirectory { path: path.to_owned() });
+    }
+    if !path.exists() {
+        return Ok(0);
+    }
+    let opened = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY);
+    schema_of(&opened.map_err(|error| fault(path, error))?, path)
 }
 
 /// The schema number of one of our databases, 0 for an empty one.

@@ -200,7 +200,7 @@ pub(super) fn is_lease_alone(old: &Task, next: &Task) -> bool {
 
 /// What serde would write. The changes and facts are JSON already, and need not be checked to be put together.
 pub(super) fn event_data(data: &EventData) -> String {
-    let EventData { seq, outcome, reason, blocker, queue, changes, facts } = data;
+    let EventData { seq, outcome, reason, blocker, blockers, queue, changes, facts } = data;
     let mut text = String::with_capacity(160);
     let put = |text: &mut String, key: &str, value: &str| {
         text.push(if text.is_empty() { '{' } else { ',' });
@@ -211,6 +211,7 @@ pub(super) fn event_data(data: &EventData) -> String {
         ("outcome", outcome.as_ref().map(Json::of)),
         ("reason", reason.as_ref().map(Json::of)),
         ("blocker", blocker.as_ref().map(Json::of)),
+        ("blockers", (!blockers.is_empty()).then(|| Json::of(blockers))),
         ("queue", queue.as_ref().map(Json::of)),
     ] {
         if let Some(value) = value {

@@ -246,3 +246,24 @@ pub const SERVED: &[(&str, &str, &str)] = &[
     ("TASK_EVENTS", TASK_EVENTS, "journal journal_task (scope=? AND task=?)"),
     ("POLICY_VERSION", POLICY_VERSION, "policies PRIMARY KEY (scope=?)"),
 ];
+/// Tasks in the order of their insertion, with what is derived from them.
+pub const PAGE: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", t.stage, t.sort_priority, t.static_score, t.ready_at, t.guarded FROM tasks t \
+     CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.seq > ?2 ORDER BY t.seq LIMIT ?3"
+);
+pub const FINISHED: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM tasks t NOT INDEXED CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.seq < ?2 \
+     AND t.status IN ('done', 'failed', 'invalidated', 'deleted') AND t.updated_at < ?3 ORDER BY t.seq DESC LIMIT ?4"
+);
+/// A task with its own insertion number, which comes last.
+pub const RESTORE: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
+     parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
+     created_at, status, artifact_present, iteration, tries, attempts, limited_in_row, fence, assignee, \
+     lease_expires_at, next_eligible_at, open_since, result, fail_reason, parked_reason, updated_at, started_at, \
+     finished_at, events, open_blockers, stage, static_score, ready_at, guarded, seq) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, \
+     ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42, ?43)";

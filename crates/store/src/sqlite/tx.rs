@@ -1,5 +1,7 @@
 //! One transaction on a SQLite file.
 
+mod upkeep;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
@@ -430,15 +432,7 @@ impl Tx for SqliteTx {
     }
 
     async fn block(&mut self, upstream: &str) -> Result<Option<BlockRow>, Fault> {
-        self.one(sql::BLOCK, params![upstream], |row| {
-            Ok(BlockRow {
-                upstream: row.get(0)?,
-                blocked_until: row::optional_time(row, 1)?,
-                hits: row.get(2)?,
-                reason: row.get(3)?,
-                updated_at: row::time(row, 4)?,
-            })
-        })
+        self.one(sql::BLOCK, params![upstream], block_row)
     }
 
     async fn set_block(&mut self, block: &BlockRow) -> Result<(), Fault> {
@@ -459,6 +453,16 @@ fn agent_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<AgentRow> {
         host: row.get(2)?,
         started_at: row::time(row, 3)?,
         stopped_at: row::optional_time(row, 4)?,
+    })
+}
+
+fn block_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<BlockRow> {
+    Ok(BlockRow {
+        upstream: row.get(0)?,
+        blocked_until: row::optional_time(row, 1)?,
+        hits: row.get(2)?,
+        reason: row.get(3)?,
+        updated_at: row::time(row, 4)?,
     })
 }
 

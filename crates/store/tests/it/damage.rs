@@ -199,7 +199,8 @@ fn a_newer_schema_is_refused() {
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = std::fs::read(&path).unwrap();
     let used = use_it(&path);
-    assert!(matches!(used, Err(Fault::TooNew { found: 99, known: 1, .. })), "{used:?}");
+    let known_here = rota_store::sqlite::SCHEMA;
+    assert!(matches!(used, Err(Fault::TooNew { found: 99, known, .. }) if known == known_here), "{used:?}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
