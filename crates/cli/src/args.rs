@@ -88,6 +88,44 @@ pub enum Command {
     ///
     /// Example: rota log --task fix-login -n 20
     Log(LogArgs),
+    /// Look through the store, say what is wrong, repair what is derived
+    ///
+    /// Checks the schema, the database's own integrity, the count of blockers, what is derived from each task, edges
+    /// and leases, and that the journal folds to the tables. Exit 1 when something is wrong.
+    ///
+    /// Example: rota doctor --fix
+    Doctor(DoctorArgs),
+    /// Write everything the store remembers as lines of JSON
+    ///
+    /// The whole store, or the scope that --scope names.
+    ///
+    /// Example: rota export rota.jsonl
+    Export(ExportArgs),
+    /// Take in an export: all of it, or nothing
+    ///
+    /// The scopes it has must be empty in the store.
+    ///
+    /// Example: rota import rota.jsonl --store postgres://db.example/rota
+    Import(FileArg),
+    /// Copy the store to a file while others go on
+    ///
+    /// SQLite: a database that is one snapshot. PostgreSQL: an export of one snapshot, for `rota import`.
+    ///
+    /// Example: rota backup rota-backup.db
+    Backup(FileArg),
+    /// Take out old finished tasks and the old part of the journal
+    ///
+    /// Done, failed, invalidated and deleted tasks go, unless another waits for them or is their child. Old events of
+    /// tasks that stay are told by one snapshot. A task added again under a pruned id goes on from its last fence.
+    ///
+    /// Example: rota prune --older-than 30d --dry-run
+    Prune(PruneArgs),
+    /// Bring the store's schema up to date
+    ///
+    /// For a role that may, where the role of the agents may not. Exit 1 when --status finds something pending.
+    ///
+    /// Example: rota migrate --store postgres://owner@db.example/rota --grant-to agents
+    Migrate(MigrateArgs),
     /// Print a completion script for a shell
     ///
     /// Example: rota completions bash > /etc/bash_completion.d/rota
@@ -96,6 +134,47 @@ pub enum Command {
         #[arg(value_name = "shell")]
         shell: String,
     },
+}
+
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Repair what is derived; the journal is never touched
+    #[arg(long)]
+    pub fix: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The file [default: standard output]
+    #[arg(value_name = "file")]
+    pub file: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct FileArg {
+    /// The file
+    #[arg(value_name = "file")]
+    pub file: String,
+}
+
+#[derive(Args, Debug)]
+pub struct PruneArgs {
+    /// What did not change for so long: 30d, 12h, 45m
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub older_than: String,
+    /// Say what would go, change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct MigrateArgs {
+    /// Say where the schema stands, change nothing
+    #[arg(long)]
+    pub status: bool,
+    /// On PostgreSQL, let this role use the schema
+    #[arg(long, value_name = "ROLE")]
+    pub grant_to: Option<String>,
 }
 
 #[derive(Args, Debug)]

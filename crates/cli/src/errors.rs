@@ -171,12 +171,13 @@ fn missing(error: &clap::Error) -> String {
     let Some(ContextValue::Strings(wanted)) = error.get(ContextKind::InvalidArg) else {
         return first_line(&error.render().to_string());
     };
-    let positional = ["<id>", "<agent>", "<title>", "<shell>"].into_iter();
+    let positional = ["<id>", "<agent>", "<title>", "<file>", "<shell>"].into_iter();
     let first = positional.into_iter().find(|name| wanted.iter().any(|arg| arg == name));
     match first {
         Some("<id>") => "missing task ID".to_owned(),
         Some("<agent>") => "missing agent ID".to_owned(),
         Some("<title>") => "missing task title".to_owned(),
+        Some("<file>") => "missing file".to_owned(),
         Some(_) => "missing shell".to_owned(),
         None => format!("missing {}", wanted.first().map_or("argument", |arg| flag(arg))),
     }

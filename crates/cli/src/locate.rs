@@ -21,31 +21,54 @@ pub fn variable(name: &str) -> CliResult<Option<String>> {
     }
 }
 
-/// The store and surroundings that flags, variables and configuration name.
-pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
-    let here = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
-    let root = git_root(&here);
-    let base = root.clone().unwrap_or_else(|| here.clone());
+/// Where the store is; it is not opened.
+pub fn location_of(common: &Common) -> CliResult<Location> {
+    let (base, here) = base()?;
     let (config, config_folder) = configuration(common, &base)?;
-    let given = |flag: &Option<String>, name: &str| match flag {
+    place(common, &config, &config_folder, &base, &here)
+}
+
+/// The git root, or else the current folder; and the current folder.
+fn base() -> CliResult<(PathBuf, PathBuf)> {
+    let here = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
+    Ok((git_root(&here).unwrap_or_else(|| here.clone()), here))
+}
+
+/// What a flag says, else a variable.
+fn given(flag: &Option<String>, name: &str) -> CliResult<Option<String>> {
+    match flag {
         Some(value) => Ok(Some(value.clone()).filter(|value| !value.is_empty())),
         None => variable(name),
-    };
+    }
+}
+
+fn place(
+    common: &Common,
+    config: &Config,
+    config_folder: &Path,
+    base: &Path,
+    here: &Path,
+) -> CliResult<Location> {
+    match given(&common.store, "ROTA_STORE")? {
+        Some(store) => location(&store, here),
+        None => match config.store.as_ref().filter(|store| !store.is_empty()) {
+            Some(store) => location(store, config_folder),
+            None => Ok(Location::Sqlite(base.join(".rota").join("rota.db"))),
+        },
+    }
+}
+
+/// The store and surroundings that flags, variables and configuration name.
+pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
+    let (base, here) = base()?;
+    let (config, config_folder) = configuration(common, &base)?;
+    let location = place(common, &config, &config_folder, &base, &here)?;
     let now = common.now.as_deref().map(str::parse::<UnixMillis>).transpose();
     let now = now.map_err(|error| CliError::value(format!("--now: {error}")))?;
     let scope = given(&common.scope, "ROTA_SCOPE")?.or(config.scope);
     let scope = checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned());
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
-    let location = match given(&common.store, "ROTA_STORE")? {
-        Some(store) => location(&store, &here)?,
-        None => match config.store.filter(|store| !store.is_empty()) {
-            Some(store) => location(&store, &config_folder)?,
-            None => Location::Sqlite(base.join(".rota").join("rota.db")),
-        },
-    };
-    if let Location::Sqlite(path) = &location {
-        make_rota_folder(path)?;
-    }
+    make_room_for(&location)?;
     Ok(Context {
         store: AnyStore::open(&location)?,
         scope,
@@ -102,6 +125,14 @@ fn location(store: &str, base: &Path) -> CliResult<Location> {
         Location::Sqlite(path) => Location::Sqlite(base.join(path)),
         other => other,
     })
+}
+
+/// Makes the folder of a store that is about to be made.
+pub fn make_room_for(location: &Location) -> CliResult<()> {
+    match location {
+        Location::Sqlite(path) => make_rota_folder(path),
+        _ => Ok(()),
+    }
 }
 
 /// Makes `.rota` for a new database, with a `.gitignore` that keeps it out of the repository. Other folders are the

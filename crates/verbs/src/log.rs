@@ -2,8 +2,9 @@
 
 use rota_core::event::{Event, EventData};
 use rota_core::{TaskId, UnixMillis};
+use rota_store::intents::follow;
 use rota_store::intents::read::Journal;
-use rota_store::{EventFilter, Store};
+use rota_store::{Cursor, EventFilter, Store};
 use serde::Serialize;
 
 use crate::Result;
@@ -83,4 +84,42 @@ pub async fn log<S: Store>(cx: &Context<S>, input: Log) -> Result<Events> {
     let events = cx.store.perform(&Journal { call: cx.call(), filter }).await?;
     let events: Vec<EventPayload> = events.into_iter().map(EventPayload::of).collect();
     Ok(Events { total: events.len(), events })
+}
+
+/// Events, and how far they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// Each once, in an order that never changes.
+    pub events: Vec<EventPayload>,
+    /// Where to go on from.
+    pub cursor: Cursor,
+    /// Whether there was nothing more to read.
+    pub at_end: bool,
+}
+
+impl Followed {
+    fn of(events: Vec<Event>, cursor: Cursor, task: Option<&TaskId>) -> Self {
+        let at_end = events.is_empty();
+        let wanted = events.into_iter().filter(|event| task.is_none() || event.task.as_ref() == task);
+        Self { events: wanted.map(EventPayload::of).collect(), cursor, at_end }
+    }
+}
+
+/// How many events are read at once.
+const PAGE: usize = 1_000;
+
+/// The newest events as a follower sees them, and where to go on from. The task must exist.
+pub async fn tail<S: Store>(cx: &Context<S>, task: Option<&str>, limit: usize) -> Result<Followed> {
+    let task = task.map(task_id).transpose()?;
+    let tail = follow::Tail { call: cx.call(), task: task.clone(), limit };
+    let (events, cursor) = cx.store.perform(&tail).await?;
+    Ok(Followed::of(events, cursor, task.as_ref()))
+}
+
+/// What came behind a cursor: nothing is missed and nothing comes twice, although transactions commit out of order.
+pub async fn follow<S: Store>(cx: &Context<S>, task: Option<&str>, after: Cursor) -> Result<Followed> {
+    let task = task.map(task_id).transpose()?;
+    let behind = follow::Follow { call: cx.call(), after, limit: PAGE };
+    let (events, cursor) = cx.store.perform(&behind).await?;
+    Ok(Followed::of(events, cursor, task.as_ref()))
 }

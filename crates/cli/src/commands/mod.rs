@@ -4,6 +4,7 @@ mod completions;
 mod control;
 mod log;
 mod task;
+mod upkeep;
 mod why;
 
 use std::ffi::OsString;
@@ -41,6 +42,14 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
             why::run(&cli.common, args).map_err(|error| error.with_usage_of(&["why"]))
         }
         Some(Command::Log(log)) => log::run(&cli.common, log).map_err(|error| error.with_usage_of(&["log"])),
+        Some(Command::Doctor(args)) => upkeep::doctor(&cli.common, &args),
+        Some(Command::Export(args)) => upkeep::export(&cli.common, &args),
+        Some(Command::Import(args)) => upkeep::import(&cli.common, &args),
+        Some(Command::Backup(args)) => upkeep::backup(&cli.common, &args),
+        Some(Command::Prune(args)) => {
+            upkeep::prune(&cli.common, &args).map_err(|error| error.with_usage_of(&["prune"]))
+        }
+        Some(Command::Migrate(args)) => upkeep::migrate(&cli.common, &args),
         Some(Command::Completions { shell }) => completions::run(&shell),
         None => Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&[])) }),
     }

@@ -27,4 +27,5 @@ mod plan_sync;
 mod show;
 mod support;
 mod update;
+mod upkeep;
 mod why;

@@ -13,6 +13,7 @@ impl SqliteStore {
     /// Copies everything in one step, under one read lock: writers go on beside it, and none can make it start over.
     pub fn backup(&self, file: &Path) -> Result<(), Fault> {
         let part = part_of(file);
+        std::fs::File::create(&part).map_err(|error| open::io_fault(file, error))?;
         let copied = self.copy_to(&part);
         if copied.is_err() {
             // Half a copy is of no use; that it could not be removed is not what the caller must hear.

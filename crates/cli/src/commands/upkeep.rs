@@ -1,0 +1,180 @@
+//! `rota doctor`, `export`, `import`, `backup`, `prune`, `migrate`
+
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use rota_core::text::escaped;
+use rota_store::{AnyStore, block_on};
+use rota_verbs::carry::{self, Carried};
+use rota_verbs::doctor::{Findings, doctor as examine};
+use rota_verbs::migrate::{self as schema, Schema};
+use rota_verbs::prune::{Pruned, prune as take_out};
+use serde::Serialize;
+
+use crate::args::{Common, DoctorArgs, ExportArgs, FileArg, MigrateArgs, PruneArgs};
+use crate::errors::{CliError, CliResult};
+use crate::{locate, output};
+
+pub fn doctor(common: &Common, args: &DoctorArgs) -> CliResult<ExitCode> {
+    let cx = locate::context(common)?;
+    let terminal = std::io::stderr().is_terminal();
+    let progress = |tasks: u64| {
+        if terminal && tasks.is_multiple_of(10_000) && tasks > 0 {
+            // Progress that cannot be shown is no reason to stop.
+            drop(write!(std::io::stderr(), "\r{tasks} tasks"));
+        }
+    };
+    let found = block_on(examine(&cx, args.fix, progress))?;
+    if terminal && found.tasks >= 10_000 {
+        drop(write!(std::io::stderr(), "\r\x1b[K"));
+    }
+    let clean = found.is_clean();
+    output::emit(common.json, found, findings)?;
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn findings(found: &Findings) -> String {
+    let mut text = format!(
+        "schema {}, {} scopes, {} tasks, {} events\n",
+        found.schema, found.scopes, found.tasks, found.events
+    );
+    for finding in &found.problems {
+        let task = finding.task.as_ref().map_or(String::new(), |task| format!(" {}", escaped(task.as_str())));
+        let scope = escaped(&finding.scope);
+        text.push_str(&format!("{} {scope}{task}: {}", finding.check, escaped(&finding.problem)));
+        match (&finding.repair, finding.repaired) {
+            (Some(repair), true) => text.push_str(&format!(" (repaired: {repair})")),
+            (Some(repair), false) => text.push_str(&format!(" (--fix would {repair})")),
+            (None, _) => {}
+        }
+        text.push('\n');
+    }
+    let listed = found.problems.len() as u64;
+    if found.total > listed {
+        text.push_str(&format!("… and {} more\n", found.total - listed));
+    }
+    text.push_str(&match (found.total, found.repaired) {
+        (0, _) => "nothing is wrong\n".to_owned(),
+        (total, 0) => format!("{total} problems\n"),
+        (total, repaired) => format!("{total} problems, {repaired} repaired\n"),
+    });
+    text
+}
+
+pub fn export(common: &Common, args: &ExportArgs) -> CliResult<ExitCode> {
+    let cx = locate::context(common)?;
+    let only = common.scope.clone().filter(|scope| !scope.is_empty());
+    match &args.file {
+        Some(file) => {
+            let carried = block_on(carry::export_file(&cx, only, Path::new(file)))?;
+            output::emit(common.json, carried, |carried| counted("exported", carried))
+        }
+        None => {
+            block_on(carry::export_to(&cx, only, BufWriter::new(std::io::stdout())))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+pub fn import(common: &Common, args: &FileArg) -> CliResult<ExitCode> {
+    let cx = locate::context(common)?;
+    let carried = block_on(carry::import(&cx, Path::new(&args.file)))?;
+    output::emit(common.json, carried, |carried| counted("imported", carried))
+}
+
+fn counted(verb: &str, carried: &Carried) -> String {
+    format!("{verb} {} tasks, {} edges, {} events\n", carried.tasks, carried.edges, carried.events)
+}
+
+/// What a backup is.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BackedUp {
+    file: String,
+    /// `sqlite`: a database; `export`: what `rota import` reads.
+    format: &'static str,
+}
+
+pub fn backup(common: &Common, args: &FileArg) -> CliResult<ExitCode> {
+    let cx = locate::context(common)?;
+    let file = Path::new(&args.file);
+    let format = match &cx.store {
+        AnyStore::Sqlite(store) => {
+            store.backup(file)?;
+            "sqlite"
+        }
+        _ => {
+            block_on(carry::export_file(&cx, None, file))?;
+            "export"
+        }
+    };
+    output::emit(common.json, BackedUp { file: args.file.clone(), format }, |done| {
+        let what = match done.format {
+            "sqlite" => "a SQLite database",
+            _ => "an export of one snapshot, for `rota import`",
+        };
+        format!("backed up to {} ({what})\n", escaped(&done.file))
+    })
+}
+
+pub fn prune(common: &Common, args: &PruneArgs) -> CliResult<ExitCode> {
+    let older_than_ms = duration(&args.older_than)?;
+    let cx = locate::context(common)?;
+    let pruned = block_on(take_out(&cx, older_than_ms, args.dry_run))?;
+    output::emit(common.json, pruned, |Pruned { dry_run, tasks, needed, events, .. }| {
+        let verb = if *dry_run { "would prune" } else { "pruned" };
+        let kept = if *needed == 0 { String::new() } else { format!(", kept {needed} that others need") };
+        format!("{verb} {tasks} tasks and {events} events of others{kept}\n")
+    })
+}
+
+/// `30d`, `12h`, `45m`, `90s`, `2w` as milliseconds.
+fn duration(text: &str) -> CliResult<i64> {
+    let units = [('s', 1_000), ('m', 60_000), ('h', 3_600_000), ('d', 86_400_000), ('w', 604_800_000_i64)];
+    let read = || {
+        let (unit, milliseconds) = units.into_iter().find(|(unit, _)| text.ends_with(*unit))?;
+        let number = text.strip_suffix(unit)?;
+        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        number.parse::<i64>().ok().filter(|_| digits)?.checked_mul(milliseconds)
+    };
+    read().ok_or_else(|| {
+        CliError::value(format!(
+            "--older-than must be a duration such as 30d, 12h or 45m, got: {}",
+            escaped(text)
+        ))
+    })
+}
+
+pub fn migrate(common: &Common, args: &MigrateArgs) -> CliResult<ExitCode> {
+    let location = locate::location_of(common)?;
+    let schema = if args.status {
+        schema::status(&location)?
+    } else {
+        locate::make_room_for(&location)?;
+        schema::migrate(&location, args.grant_to.as_deref())?
+    };
+    let current = schema.is_current();
+    output::emit(common.json, schema, |Schema { found, known, before }| match before {
+        Some(before) if before == found => format!("schema {found} is current\n"),
+        Some(before) => format!("migrated from schema {before} to {found}\n"),
+        None if found == known => format!("schema {found} is current\n"),
+        None => format!("schema {found}, this rota knows {known}: run `rota migrate`\n"),
+    })?;
+    Ok(if current { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+
+    #[test]
+    fn durations() {
+        for (text, milliseconds) in [("90s", 90_000), ("0d", 0), ("2w", 1_209_600_000), ("45m", 2_700_000)] {
+            assert_eq!(duration(text).ok(), Some(milliseconds), "{text}");
+        }
+        for text in ["", "d", "30", "-1d", "1.5h", "1y", "99999999999999999w", "１d"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

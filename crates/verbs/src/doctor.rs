@@ -1,0 +1,103 @@
+//! `doctor`: looks through the store, says what is wrong, and repairs what is derived.
+
+use rota_core::TaskId;
+use rota_store::Store;
+use rota_store::intents::Call;
+use rota_store::intents::doctor::{Examine, Problem, Repair, Survey};
+use serde::Serialize;
+
+use crate::Result;
+use crate::context::Context;
+
+/// How many problems are listed; all are counted.
+const LISTED: usize = 1_000;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct Findings {
+    /// The schema's number.
+    pub schema: i64,
+    /// How many scopes were looked at.
+    pub scopes: usize,
+    /// How many tasks.
+    pub tasks: u64,
+    /// How many of their events.
+    pub events: u64,
+    /// How many problems.
+    pub total: u64,
+    /// How many of them were repaired.
+    pub repaired: u64,
+    /// The first of them.
+    pub problems: Vec<Finding>,
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// Which check found it.
+    pub check: &'static str,
+    /// Where.
+    pub scope: String,
+    /// At which task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    /// What is wrong.
+    pub problem: String,
+    /// What `--fix` does about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<String>,
+    /// Whether that was done.
+    pub repaired: bool,
+}
+
+impl Findings {
+    /// Whether nothing is wrong any more.
+    pub fn is_clean(&self) -> bool {
+        self.total == self.repaired
+    }
+
+    fn add(&mut self, problems: Vec<Problem>, fixed: bool) {
+        for Problem { check, scope, task, problem, repair } in problems {
+            let repaired = fixed && repair.is_some();
+            self.total += 1;
+            self.repaired += u64::from(repaired);
+            if self.problems.len() < LISTED {
+                self.problems.push(Finding { check, scope, task, problem, repair, repaired });
+            }
+        }
+    }
+}
+
+/// Looks through every scope, a page at a time; `progress` hears how many tasks were looked at.
+pub async fn doctor<S: Store>(cx: &Context<S>, fix: bool, progress: impl Fn(u64)) -> Result<Findings> {
+    let call = |scope: &str| Call { scope: scope.to_owned(), ..cx.call() };
+    let first = cx.store.perform(&Survey { call: call(&cx.scope), whole: true }).await?;
+    let mut found = Findings { schema: first.schema, scopes: first.scopes.len(), ..Findings::default() };
+    found.add(first.problems.into_iter().filter(|problem| problem.check == "integrity").collect(), false);
+    for scope in &first.scopes {
+        let strays = cx.store.perform(&Survey { call: call(scope), whole: false }).await?.problems;
+        let mends = fix && strays.iter().any(|problem| problem.repair.is_some());
+        found.add(strays, fix);
+        if mends {
+            cx.store.perform(&Repair { call: call(scope), tasks: Vec::new() }).await?;
+        }
+        let mut after = Some(0);
+        while let Some(from) = after {
+            let page = cx.store.perform(&Examine { call: call(scope), after: from }).await?;
+            (found.tasks, found.events) =
+                (found.tasks + page.tasks as u64, found.events + page.events as u64);
+            after = page.last;
+            let repairable = page.problems.iter().filter(|problem| problem.repair.is_some());
+            let mut tasks: Vec<TaskId> = repairable.filter_map(|problem| problem.task.clone()).collect();
+            tasks.dedup();
+            found.add(page.problems, fix);
+            if fix && !tasks.is_empty() {
+                cx.store.perform(&Repair { call: call(scope), tasks }).await?;
+            }
+            progress(found.tasks);
+        }
+    }
+    Ok(found)
+}
