@@ -24,6 +24,7 @@ const PAGE: usize = 500;
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the variants are the tables")]
+#[allow(clippy::large_enum_variant, reason = "one line is held at a time")]
 pub enum Line {
     Export(Header),
     Block(BlockLine),
