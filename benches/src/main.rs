@@ -11,6 +11,7 @@ mod claim_done;
 mod cold_start;
 mod options;
 mod plan_sync;
+mod postgres;
 mod stats;
 mod worker;
 
@@ -28,6 +29,11 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   choose [loops|tasks]         choosing among 1,000,000 runnable ones
   cold-start                   rota task peek and claim beside a cold sqlite3 (needs rota and sqlite3)
   plan-sync                    a plan of 10,000 lines, twice
+  postgres claims              PostgreSQL: claim + done beside pgbench, 1, 4 and 16 workers, batches
+  postgres peers               the same beside other queues (needs benches/peers/install)
+  postgres sizes               the time of a claim from 10,000 to 1,000,000 tasks
+  postgres inserts             16 producers, and 10,000 tasks at once
+  postgres late                what happens to a late worker, beside other queues (needs their install)
 
 --quick shows that it runs, not how fast. Scratch files go beside the program unless --folder says where.";
 
@@ -49,6 +55,7 @@ fn run() -> Result<()> {
         "choose" => choose::run(&options),
         "cold-start" => cold_start::run(&options),
         "plan-sync" => plan_sync::run(&options),
+        "postgres" => postgres::run(&options),
         "worker" => worker::be_worker(&options.rest),
         _ => Err(USAGE.into()),
     }

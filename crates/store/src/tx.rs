@@ -12,6 +12,7 @@ use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 
 use crate::fault::Fault;
 use crate::intents::Call;
+use crate::intents::add::NewTask;
 use crate::intents::claim::{Claim, Grant};
 use crate::intents::settle::Step;
 use crate::memory::MemoryTx;
@@ -273,6 +274,16 @@ macro_rules! tx {
                 async move { Ok(DoneAtOnce { steps: vec![None; work.steps.len()], granted: None }) }
             }
 
+            /// Adds tasks in one go if the store can and nothing speaks against it, before anything else of the
+            /// transaction. What it does is durable at once; none means that nothing was done.
+            fn add_at_once(
+                &mut self,
+                _call: &Call,
+                _tasks: &[NewTask],
+            ) -> impl Future<Output = Result<Option<Vec<Task>>, Fault>> + Send {
+                async { Ok(None) }
+            }
+
             /// Makes it durable. A crash before this returns leaves all of it or nothing.
             fn commit(self) -> impl Future<Output = Result<(), Fault>> + Send;
         }
@@ -307,6 +318,14 @@ macro_rules! tx {
                     Self::Memory(tx) => tx.at_once(work).await,
                     Self::Sqlite(tx) => tx.at_once(work).await,
                     Self::Postgres(tx) => tx.at_once(work).await,
+                }
+            }
+
+            async fn add_at_once(&mut self, call: &Call, tasks: &[NewTask]) -> Result<Option<Vec<Task>>, Fault> {
+                match self {
+                    Self::Memory(tx) => tx.add_at_once(call, tasks).await,
+                    Self::Sqlite(tx) => tx.add_at_once(call, tasks).await,
+                    Self::Postgres(tx) => tx.add_at_once(call, tasks).await,
                 }
             }
 

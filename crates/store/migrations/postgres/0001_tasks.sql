@@ -12,7 +12,8 @@ CREATE TABLE tasks (
     seq              BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     scope            TEXT COLLATE "C" NOT NULL,
     id               TEXT COLLATE "C" NOT NULL,
-    queue            BIGINT NOT NULL REFERENCES queues (key),
+    -- No foreign key: queues are never deleted, and the check would lock the queue's row at every insert.
+    queue            BIGINT NOT NULL,
     kind             TEXT COLLATE "C" NOT NULL,
     priority         BIGINT,
     status           TEXT COLLATE "C" NOT NULL,
@@ -129,149 +130,211 @@ CREATE TABLE blocks (
     updated_at    BIGINT NOT NULL
 );
 
--- One answer for the program's clock and this one: UTC milliseconds as RFC 3339.
-CREATE FUNCTION {schema}.rfc3339(millis BIGINT) RETURNS TEXT LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-    SELECT to_char(timestamp 'epoch' + millis * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-$$;
+-- Called once per turn of every worker. Measured: planned anew for each call, as a statement with a LIMIT that is
+-- only known then would be, a turn takes four times as long; hence force_generic_plan, and only the scans and joins
+-- that stay right whatever the statistics say.
 
--- Grants leases of a queue without buckets in one round trip. A row with seq = -1 says: not at once, there is
--- more to do than this can (another policy is in force, leases to take back, tasks to let in, no such queue).
-CREATE FUNCTION {schema}.claim_at_once(
-    p_scope TEXT, p_queue TEXT, p_limit BIGINT, p_ceiling BIGINT, p_auto BOOLEAN, p_agent TEXT, p_ttl BIGINT,
-    p_now BIGINT, p_host TEXT, p_published TEXT, p_version TEXT, p_actor TEXT
-) RETURNS TABLE (granted_task {schema}.tasks, blocker_list TEXT) LANGUAGE plpgsql SET lock_timeout = '30s' AS $$
+-- Settles tasks as done, those that it can (held by the caller, and nobody waits for them), and then, if all of them
+-- were settled and a queue is named, grants leases of that queue, which has no buckets: one round trip, one
+-- transaction. Steps that do not come back are not settled; a row with seq = -1 says that the claim was not tried,
+-- because there is more to do than this can (another policy is in force, leases to take back, tasks to let in, no
+-- such queue).
+CREATE FUNCTION {schema}.turn_at_once(
+    p_scope TEXT, p_ids TEXT[], p_fences BIGINT[], p_agents TEXT[], p_results TEXT[], p_strict TEXT[], p_now BIGINT,
+    p_published TEXT, p_version TEXT, p_actor TEXT,
+    p_queue TEXT, p_limit BIGINT, p_ceiling BIGINT, p_auto BOOLEAN, p_agent TEXT, p_ttl BIGINT, p_host TEXT
+) RETURNS TABLE (
+    seq BIGINT, scope TEXT, id TEXT, queue_name TEXT, kind TEXT, priority BIGINT, status TEXT, parent TEXT,
+    depth BIGINT, triggered_by TEXT, parent_iteration BIGINT, artifact_present BOOLEAN, iteration BIGINT,
+    tries BIGINT, attempts BIGINT, limited_in_row BIGINT, fence BIGINT, assignee TEXT, lease_expires_at BIGINT,
+    next_eligible_at BIGINT, open_since BIGINT, host TEXT, title TEXT, description TEXT, category TEXT, steps TEXT,
+    spec_ref TEXT, reference TEXT, payload TEXT, result TEXT, fail_reason TEXT, parked_reason TEXT,
+    created_at BIGINT, updated_at BIGINT, started_at BIGINT, finished_at BIGINT, events BIGINT, open_blockers BIGINT,
+    blocker_list TEXT, is_step BOOLEAN
+) LANGUAGE plpgsql SET lock_timeout = '30s' SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
 DECLARE
-    v_queue {schema}.queues;
+    v_queue BIGINT;
+    v_paused BOOLEAN;
+    v_other BOOLEAN;
+    v_more BOOLEAN;
     v_now BIGINT;
+    v_until BIGINT;
     v_limit BIGINT := p_limit;
-    v_more {schema}.tasks;
+    v_settled BIGINT := 0;
+    v_data TEXT;
 BEGIN
-    v_more.seq := -1;
     -- A bounded queue is locked in one statement and counted in a later one, which sees what the wait was for.
     IF p_ceiling IS NOT NULL THEN
         PERFORM 1 FROM {schema}.queues q WHERE q.scope = p_scope AND q.name = p_queue FOR UPDATE;
     END IF;
-    SELECT * INTO v_queue FROM {schema}.queues q WHERE q.scope = p_scope AND q.name = p_queue;
+    -- Task rows are locked in one statement and judged in a later one, too.
+    IF p_ids <> '{}' THEN
+        PERFORM 1 FROM {schema}.tasks t WHERE t.scope = p_scope AND t.id = ANY(p_ids)
+        ORDER BY t.id FOR NO KEY UPDATE;
+    END IF;
     v_now := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
-    IF v_queue.key IS NULL
-        OR (SELECT p.version FROM {schema}.policies p WHERE p.scope = p_scope ORDER BY p.number DESC LIMIT 1)
-            IS DISTINCT FROM p_published
-        OR (p_auto AND EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.queue = v_queue.key AND t.status = 'active'
-            AND t.lease_expires_at <= v_now))
-        OR EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.queue = v_queue.key AND t.stage = 1
+    SELECT q.key, q.paused, f.other_policy, f.other_policy OR q.key IS NULL
+        OR (p_auto AND EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.queue = q.key AND t.status = 'active'
+            AND t.lease_expires_at <= v_now AND t.id <> ALL (p_ids)))
+        OR EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.queue = q.key AND t.stage = 1
             AND t.next_eligible_at <= v_now)
-    THEN
-        RETURN QUERY SELECT v_more, NULL::text;
+    INTO v_queue, v_paused, v_other, v_more
+    FROM (SELECT p_published IS DISTINCT FROM (SELECT p.version FROM {schema}.policies p WHERE p.scope = p_scope
+            ORDER BY p.number DESC LIMIT 1) AS other_policy) f
+        LEFT JOIN {schema}.queues q ON q.scope = p_scope AND q.name = p_queue;
+    -- A claim that will be refused settles nothing.
+    IF p_queue IS NOT NULL AND v_queue IS NULL THEN
+        seq := -1;
+        is_step := false;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    IF p_ids <> '{}' AND NOT v_other THEN
+        v_data := '{"outcome":"done","changes":{"finishedAt":"'
+            || to_char(timestamp 'epoch' + v_now * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+            || '","leaseExpiresAt":null';
+        RETURN QUERY
+        WITH held AS MATERIALIZED (
+            -- OFFSET 0: each by its id, and never through the index of all that are active.
+            SELECT t.seq, w.result, t.limited_in_row AS was_limited, t.result AS had_result
+            FROM unnest(p_ids, p_fences, p_agents, p_results) AS w (id, fence, agent, result)
+            CROSS JOIN LATERAL (
+                SELECT * FROM {schema}.tasks t WHERE t.scope = p_scope AND t.id = w.id OFFSET 0
+            ) t
+            WHERE t.status = 'active' AND (w.fence IS NULL OR w.fence = t.fence)
+                AND (w.agent IS NULL OR t.assignee IS NULL OR w.agent = t.assignee)
+                AND (w.fence IS NOT NULL OR p_strict = '{}'
+                    OR NOT EXISTS (SELECT 1 FROM {schema}.queues q WHERE q.key = t.queue AND q.name = ANY(p_strict)))
+                AND NOT EXISTS (SELECT 1 FROM {schema}.edges e WHERE e.scope = p_scope AND e.blocker = t.id)
+                AND NOT EXISTS (SELECT 1 FROM {schema}.tasks c WHERE c.scope = p_scope AND c.parent = t.id)
+        ), settled AS (
+            UPDATE {schema}.tasks t SET status = 'done', lease_expires_at = NULL, result = held.result,
+                finished_at = v_now, updated_at = v_now, limited_in_row = 0, events = t.events + 1, stage = 0
+            FROM held WHERE t.seq = held.seq RETURNING t.*, held.was_limited, held.had_result
+        ), journalled AS (
+            INSERT INTO {schema}.journal
+                (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, data)
+            SELECT s.scope, s.id, s.events, v_now, 'done', 'active', 'done', p_actor, s.fence, p_version,
+                v_data || CASE WHEN s.was_limited = 0 THEN '' ELSE ',"limitedInRow":0' END
+                || CASE WHEN s.result IS NOT DISTINCT FROM s.had_result THEN ''
+                    ELSE ',"result":' || coalesce(s.result, 'null') END || '}}'
+            FROM settled s
+        )
+        SELECT
+        s.seq, s.scope, s.id, (SELECT q.name FROM {schema}.queues q WHERE q.key = s.queue), s.kind, s.priority,
+        s.status, s.parent, s.depth, s.triggered_by, s.parent_iteration, s.artifact_present, s.iteration, s.tries,
+        s.attempts, s.limited_in_row, s.fence, s.assignee, s.lease_expires_at, s.next_eligible_at, s.open_since,
+        s.host, s.title, s.description, s.category, s.steps, s.spec_ref, s.reference, s.payload, s.result,
+        s.fail_reason, s.parked_reason, s.created_at, s.updated_at, s.started_at, s.finished_at, s.events,
+        s.open_blockers, NULL::text, true
+        FROM settled s;
+        GET DIAGNOSTICS v_settled = ROW_COUNT;
+    END IF;
+    IF p_queue IS NULL THEN
+        RETURN;
+    END IF;
+    -- The claim only once everything is settled, because that may be what makes room for it.
+    IF v_more OR v_settled < cardinality(p_ids) THEN
+        seq := -1;
+        is_step := false;
+        RETURN NEXT;
         RETURN;
     END IF;
     IF p_ceiling IS NOT NULL THEN
         SELECT least(p_limit, p_ceiling - count(*)) INTO v_limit FROM {schema}.tasks t
-        WHERE t.queue = v_queue.key AND t.status = 'active';
+        WHERE t.queue = v_queue AND t.status = 'active';
     END IF;
-    IF v_queue.paused OR v_limit <= 0 THEN
+    IF v_paused OR v_limit <= 0 THEN
         RETURN;
     END IF;
+    v_until := least(v_now + p_ttl, 253402207200000);
+    v_data := ',"leaseExpiresAt":"'
+        || to_char(timestamp 'epoch' + v_until * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+        || '","startedAt":"'
+        || to_char(timestamp 'epoch' + v_now * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"}';
     RETURN QUERY
     WITH picked AS MATERIALIZED (
         SELECT t.seq FROM {schema}.tasks t
-        WHERE t.queue = v_queue.key AND t.stage = 2 AND NOT t.bucketed
+        WHERE t.queue = v_queue AND t.stage = 2 AND NOT t.bucketed
             AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= v_now)
             AND (t.host = '' OR p_host IS NULL OR t.host = p_host)
         ORDER BY t.sort_priority, t.created_at, t.seq LIMIT v_limit FOR NO KEY UPDATE SKIP LOCKED
     ), granted AS (
+        -- Through an array, because the plan is made before the limit is known: it must be the same for 1 and 1,000.
         UPDATE {schema}.tasks t SET status = 'active', fence = t.fence + 1, assignee = p_agent,
-            lease_expires_at = least(v_now + p_ttl, 253402207200000), started_at = v_now, updated_at = v_now,
-            events = t.events + 1, stage = 0
-        FROM picked WHERE t.seq = picked.seq RETURNING t.*
+            lease_expires_at = v_until, started_at = v_now, updated_at = v_now, events = t.events + 1, stage = 0
+        WHERE t.seq = ANY (ARRAY(SELECT picked.seq FROM picked)) RETURNING t.*
     ), journalled AS (
         INSERT INTO {schema}.journal
             (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, data)
         SELECT g.scope, g.id, g.events, v_now, 'granted', 'open', 'active', p_actor, g.fence, p_version,
             '{"changes":{"assignee":' || coalesce(to_json(g.assignee)::text, 'null') || ',"fence":' || g.fence
-            || ',"leaseExpiresAt":"' || {schema}.rfc3339(g.lease_expires_at) || '","startedAt":"'
-            || {schema}.rfc3339(v_now) || '"}' || CASE WHEN g.triggered_by IS NULL THEN '}'
+            || v_data || CASE WHEN g.triggered_by IS NULL THEN '}'
                 ELSE ',"facts":{"artifactPresent":' || g.artifact_present::text || '}}' END
-        FROM granted g
+        FROM granted g ORDER BY g.sort_priority, g.created_at, g.seq
     )
-    SELECT ROW(g.*)::{schema}.tasks, (
-        SELECT json_agg(json_build_object('id', b.id, 'title', b.title, 'status', b.status, 'result', b.result)
-            ORDER BY b.id)::text
-        FROM {schema}.edges e JOIN {schema}.tasks b ON b.scope = e.scope AND b.id = e.blocker
-        WHERE e.scope = g.scope AND e.task = g.id
-    ) FROM granted g ORDER BY g.sort_priority, g.created_at, g.seq;
+    SELECT
+        g.seq, g.scope, g.id, p_queue, g.kind, g.priority, g.status, g.parent, g.depth, g.triggered_by,
+        g.parent_iteration, g.artifact_present, g.iteration, g.tries, g.attempts, g.limited_in_row, g.fence,
+        g.assignee, g.lease_expires_at, g.next_eligible_at, g.open_since, g.host, g.title, g.description, g.category,
+        g.steps, g.spec_ref, g.reference, g.payload, g.result, g.fail_reason, g.parked_reason, g.created_at,
+        g.updated_at, g.started_at, g.finished_at, g.events, g.open_blockers,
+        (
+            SELECT json_agg(json_build_object('id', b.id, 'title', b.title, 'status', b.status, 'result', b.result)
+                ORDER BY b.id)::text
+            FROM {schema}.edges e JOIN {schema}.tasks b ON b.scope = e.scope AND b.id = e.blocker
+            WHERE e.scope = g.scope AND e.task = g.id
+        ),
+        false
+    FROM granted g ORDER BY g.sort_priority, g.created_at, g.seq;
 END $$;
 
--- Settles tasks as done in one round trip, those that it can: held by the caller, and nobody waits for them. The
--- rows are locked in one statement and judged in the next. Those that do not come back are not settled.
-CREATE FUNCTION {schema}.done_at_once(
-    p_scope TEXT, p_ids TEXT[], p_fences BIGINT[], p_agents TEXT[], p_results TEXT[], p_strict TEXT[], p_now BIGINT,
-    p_published TEXT, p_version TEXT, p_actor TEXT
-) RETURNS SETOF {schema}.tasks LANGUAGE plpgsql SET lock_timeout = '30s' AS $$
+-- Adds tasks of one queue that wait for nobody, in one round trip. No row says: not at once (another policy is in
+-- force, no such queue yet, an id that is taken or was once).
+CREATE FUNCTION {schema}.add_at_once(
+    p_scope TEXT, p_queue TEXT, p_published TEXT, p_version TEXT, p_actor TEXT, p_now BIGINT, p_guarded BOOLEAN,
+    p_bucketed BOOLEAN, p_ids TEXT[], p_kinds TEXT[], p_priorities BIGINT[], p_sort_priorities BIGINT[],
+    p_scores BIGINT[], p_titles TEXT[], p_descriptions TEXT[], p_categories TEXT[], p_steps TEXT[], p_specs TEXT[],
+    p_references TEXT[], p_payloads TEXT[], p_due BIGINT[], p_parent_iterations BIGINT[], p_data TEXT[]
+) RETURNS TABLE (added_at BIGINT, added BIGINT[]) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-    v_now BIGINT;
+    v_now BIGINT := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+    v_queue BIGINT;
 BEGIN
-    PERFORM 1 FROM {schema}.tasks t WHERE t.scope = p_scope AND t.id = ANY(p_ids) ORDER BY t.id FOR NO KEY UPDATE;
-    v_now := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
-    IF (SELECT p.version FROM {schema}.policies p WHERE p.scope = p_scope ORDER BY p.number DESC LIMIT 1)
-        IS DISTINCT FROM p_published
-    THEN
+    SELECT q.key INTO v_queue FROM {schema}.queues q WHERE q.scope = p_scope AND q.name = p_queue
+        AND p_published IS NOT DISTINCT FROM (SELECT p.version FROM {schema}.policies p WHERE p.scope = p_scope
+            ORDER BY p.number DESC LIMIT 1)
+        AND NOT EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.scope = p_scope AND t.id = ANY(p_ids))
+        AND NOT EXISTS (SELECT 1 FROM {schema}.retired r WHERE r.scope = p_scope AND r.id = ANY(p_ids));
+    IF v_queue IS NULL THEN
         RETURN;
     END IF;
     RETURN QUERY
-    WITH wanted AS (
-        SELECT * FROM unnest(p_ids, p_fences, p_agents, p_results) AS u (id, fence, agent, result)
-    ), held AS MATERIALIZED (
-        SELECT t.seq, w.result FROM wanted w JOIN {schema}.tasks t ON t.scope = p_scope AND t.id = w.id
-        WHERE t.status = 'active' AND (w.fence IS NULL OR w.fence = t.fence)
-            AND (w.agent IS NULL OR t.assignee IS NULL OR w.agent = t.assignee)
-            AND (w.fence IS NOT NULL OR p_strict = '{}'
-                OR NOT EXISTS (SELECT 1 FROM {schema}.queues q WHERE q.key = t.queue AND q.name = ANY(p_strict)))
-            AND NOT EXISTS (SELECT 1 FROM {schema}.edges e WHERE e.scope = p_scope AND e.blocker = t.id)
-            AND NOT EXISTS (SELECT 1 FROM {schema}.tasks c WHERE c.scope = p_scope AND c.parent = t.id)
-    ), settled AS (
-        UPDATE {schema}.tasks t SET status = 'done', lease_expires_at = NULL, result = held.result,
-            finished_at = v_now, updated_at = v_now, limited_in_row = 0, events = t.events + 1, stage = 0
-        FROM held WHERE t.seq = held.seq RETURNING t.*
+    WITH fresh AS MATERIALIZED (
+        SELECT nextval('{schema}.tasks_seq_seq') AS seq, u.*
+        FROM unnest(p_ids, p_kinds, p_priorities, p_sort_priorities, p_scores, p_titles, p_descriptions, p_categories,
+            p_steps, p_specs, p_references, p_payloads, p_due, p_parent_iterations, p_data)
+        AS u (id, kind, priority, sort_priority, score, title, description, category, steps, spec_ref, reference,
+            payload, due, parent_iteration, data)
+    ), inserted AS (
+        INSERT INTO {schema}.tasks (seq, scope, id, queue, kind, priority, status, depth, parent_iteration,
+            artifact_present, iteration, tries, attempts, limited_in_row, fence, next_eligible_at, open_since, host,
+            title, description, category, steps, spec_ref, reference, payload, created_at, updated_at, events,
+            open_blockers, stage, sort_priority, static_score, ready_at, guarded, bucketed)
+        OVERRIDING SYSTEM VALUE
+        SELECT f.seq, p_scope, f.id, v_queue, f.kind, f.priority, 'open', 0, f.parent_iteration,
+            false, 0, 0, 0, 0, 0, f.due, v_now, '',
+            f.title, f.description, f.category, f.steps, f.spec_ref, f.reference, f.payload, v_now, v_now, 1,
+            0, CASE WHEN f.due > v_now THEN 1 ELSE 2 END, f.sort_priority, f.score, greatest(f.due, v_now), p_guarded,
+            p_bucketed
+        FROM fresh f
     ), journalled AS (
-        INSERT INTO {schema}.journal
-            (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, data)
-        SELECT s.scope, s.id, s.events, v_now, 'done', 'active', 'done', p_actor, s.fence, p_version,
-            '{"outcome":"done","changes":{"finishedAt":"' || {schema}.rfc3339(v_now)
-            || '","leaseExpiresAt":null,"limitedInRow":0'
-            || ',"result":' || coalesce(s.result, 'null') || '}}'
-        FROM settled s
+        INSERT INTO {schema}.journal (scope, task, number, at, kind, to_status, actor, policy, data)
+        SELECT p_scope, f.id, 1, v_now, 'created', 'open', p_actor, p_version, '{"seq":' || f.seq || f.data
+        FROM fresh f
     )
-    SELECT s.* FROM settled s;
-END $$;
-
--- Both in one transaction: the claim only once everything is settled, because that may be what makes room for it.
-CREATE FUNCTION {schema}.next_at_once(
-    p_scope TEXT, p_ids TEXT[], p_fences BIGINT[], p_agents TEXT[], p_results TEXT[], p_strict TEXT[], p_now BIGINT,
-    p_published TEXT, p_version TEXT, p_actor TEXT,
-    p_queue TEXT, p_limit BIGINT, p_ceiling BIGINT, p_auto BOOLEAN, p_agent TEXT, p_ttl BIGINT, p_host TEXT
-) RETURNS TABLE (granted_task {schema}.tasks, blocker_list TEXT, is_step BOOLEAN) LANGUAGE plpgsql AS $$
-DECLARE
-    v_settled BIGINT := 0;
-    v_more {schema}.tasks;
-BEGIN
-    v_more.seq := -1;
-    -- A claim that will be refused settles nothing.
-    IF NOT EXISTS (SELECT 1 FROM {schema}.queues q WHERE q.scope = p_scope AND q.name = p_queue) THEN
-        RETURN QUERY SELECT v_more, NULL::text, false;
-        RETURN;
-    END IF;
-    FOR granted_task IN SELECT * FROM {schema}.done_at_once(
-        p_scope, p_ids, p_fences, p_agents, p_results, p_strict, p_now, p_published, p_version, p_actor)
-    LOOP
-        v_settled := v_settled + 1;
-        is_step := true;
-        RETURN NEXT;
-    END LOOP;
-    IF v_settled = cardinality(p_ids) THEN
-        RETURN QUERY SELECT c.granted_task, c.blocker_list, false FROM {schema}.claim_at_once(
-            p_scope, p_queue, p_limit, p_ceiling, p_auto, p_agent, p_ttl, p_now, p_host, p_published, p_version,
-            p_actor) c;
-    ELSE
-        RETURN QUERY SELECT v_more, NULL::text, false;
-    END IF;
+    SELECT v_now, array_agg(f.seq ORDER BY f.seq) FROM fresh f;
 END $$;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rota_core::graph;
-use rota_core::{Fence, Json, Refusal, Status, Task, TaskId, UnixMillis};
+use rota_core::{Fence, Json, QueuePolicy, Refusal, Status, Task, TaskId, UnixMillis};
 
 use super::{Call, Cx, edges, write};
 use crate::fault::{Fault, Outcome};
@@ -65,6 +65,30 @@ impl NewTask {
             not_before: None,
         }
     }
+
+    /// The task that it becomes, as if it had no parent.
+    pub(crate) fn at_root(&self, scope: &str, policy: &QueuePolicy, now: UnixMillis) -> Task {
+        Task {
+            // Stores keep no kind as an empty one, and the journal says `null` for what is gone.
+            kind: self.kind.clone().filter(|kind| !kind.is_empty()),
+            priority: match self.priority {
+                NewPriority::Given(priority) => Some(priority),
+                NewPriority::QueueDefault => Some(policy.default_priority),
+                NewPriority::Unset => None,
+            },
+            parent: self.parent.clone(),
+            triggered_by: self.triggered_by.clone(),
+            parent_iteration: self.parent_iteration,
+            description: self.description.clone(),
+            category: self.category.clone(),
+            steps: self.steps.clone(),
+            spec_ref: self.spec_ref.clone(),
+            reference: self.reference.clone(),
+            payload: self.payload.clone().filter(|payload| payload.as_str() != "null"),
+            next_eligible_at: self.not_before,
+            ..Task::new(scope, self.id.clone(), &self.queue, &self.title, now)
+        }
+    }
 }
 
 /// Adds tasks: all of them, or none and the reason. They may depend on each other in any order.
@@ -80,6 +104,9 @@ impl Intent for Add {
     type Output = Vec<Task>;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Task>> {
+        if let Some(added) = tx.add_at_once(&self.call, &self.tasks).await? {
+            return Ok(added);
+        }
         let cx = Cx::open(tx, &self.call).await?;
         let batch: BTreeSet<&TaskId> = self.tasks.iter().map(|task| &task.id).collect();
         if self.tasks.iter().any(|task| !task.deps.is_empty()) {
@@ -170,25 +197,5 @@ async fn build<T: Tx>(tx: &mut T, cx: &Cx, new: &NewTask) -> Outcome<Task> {
         }
         None => 0,
     };
-    Ok(Task {
-        // Stores keep no kind as an empty one, and the journal says `null` for what is gone.
-        kind: new.kind.clone().filter(|kind| !kind.is_empty()),
-        priority: match new.priority {
-            NewPriority::Given(priority) => Some(priority),
-            NewPriority::QueueDefault => Some(cx.policy(&new.queue).default_priority),
-            NewPriority::Unset => None,
-        },
-        parent: new.parent.clone(),
-        depth,
-        triggered_by: new.triggered_by.clone(),
-        parent_iteration: new.parent_iteration,
-        description: new.description.clone(),
-        category: new.category.clone(),
-        steps: new.steps.clone(),
-        spec_ref: new.spec_ref.clone(),
-        reference: new.reference.clone(),
-        payload: new.payload.clone().filter(|payload| payload.as_str() != "null"),
-        next_eligible_at: new.not_before,
-        ..Task::new(&cx.scope, new.id.clone(), &new.queue, &new.title, cx.now)
-    })
+    Ok(Task { depth, ..new.at_root(&cx.scope, cx.policy(&new.queue), cx.now) })
 }

@@ -1,7 +1,7 @@
 //! The common case in one round trip: settle what is simply done, claim what is simply next.
 //!
-//! Two functions in the database do it ([`sql::DONE_AT_ONCE`], [`sql::CLAIM_AT_ONCE`]); both say when there is more to
-//! do than they can, and then the ordinary way does it. The suite shows that the two ways choose and write the same.
+//! A function in the database does it ([`super::sql::TURN_AT_ONCE`]); it says when there is more to do than it can, and
+//! then the ordinary way does it. The suite shows that the two ways choose and write the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,37 +20,27 @@ use crate::intents::default_policy;
 use crate::intents::settle::Step;
 use crate::tx::{AtOnce, Blocker, DoneAtOnce, Published};
 
-/// What both functions are told of the policy: what the caller believes is published, and what to journal.
-struct Belief {
-    published: Option<String>,
-    in_force: Arc<Published>,
+/// What the functions are told of the policy: what the caller believes is published, and what to journal.
+pub(super) struct Belief {
+    pub published: Option<String>,
+    pub in_force: Arc<Published>,
 }
 
 impl PostgresTx {
     pub(super) async fn do_at_once(&mut self, work: &AtOnce<'_>) -> Result<DoneAtOnce, Fault> {
         let nothing = || DoneAtOnce { steps: vec![None; work.steps.len()], granted: None };
-        let Some(known) = self.known_policy(&work.call.scope).filter(|_| self.may_be_at_once()) else {
+        let belief = self.belief(&work.call.scope).filter(|_| self.may_be_at_once());
+        let Some(belief) = belief else { return Ok(nothing()) };
+        let claim = work.then.and_then(|claim| Next::of(claim, &belief));
+        // Steps that are not simply done come first, the ordinary way.
+        let Some(done) = Done::of(work, &belief) else { return Ok(nothing()) };
+        if done.ids.is_empty() && claim.is_none() {
             return Ok(nothing());
-        };
-        let belief = Belief {
-            published: known.as_ref().map(|published| published.version.clone()),
-            in_force: known.unwrap_or_else(default_policy),
-        };
-        let done = Done::of(work, &belief);
-        let claim = work.then.and_then(|claim| Next::of(claim, work, &belief));
-        let rows = match (&done, &claim) {
-            (Some(done), Some(claim)) => {
-                let mut values = done.values();
-                values.extend(claim.values_after_done());
-                self.call(&Arc::clone(&self.shared).next_at_once, &values).await?
-            }
-            (Some(done), None) => self.call(&Arc::clone(&self.shared).done_at_once, &done.values()).await?,
-            // Steps that are not simply done come first, the ordinary way.
-            (None, Some(claim)) if work.steps.is_empty() => {
-                self.call(&Arc::clone(&self.shared).claim_at_once, &claim.values()).await?
-            }
-            (None, _) => return Ok(nothing()),
-        };
+        }
+        let mut values = done.values();
+        let no_claim = Next::default();
+        values.extend(claim.as_ref().unwrap_or(&no_claim).values());
+        let rows = self.call(&Arc::clone(&self.shared).turn_at_once, &values).await?;
         let (settled, granted): (Vec<PgRow>, Vec<PgRow>) = rows.into_iter().partition(|row| row.get(39));
         let settled = settled.iter().map(row::task).collect::<Result<Vec<_>, Fault>>()?;
         let settled: BTreeMap<TaskId, Task> =
@@ -64,15 +54,28 @@ impl PostgresTx {
         Ok(DoneAtOnce { steps, granted })
     }
 
+    /// What this process believes is in force; none if it never looked.
+    pub(super) fn belief(&self, scope: &str) -> Option<Belief> {
+        let known = self.known_policy(scope)?;
+        Some(Belief {
+            published: known.as_ref().map(|published| published.version.clone()),
+            in_force: known.unwrap_or_else(default_policy),
+        })
+    }
+
     /// One statement that is a transaction of its own.
-    async fn call(&mut self, text: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<PgRow>, Fault> {
+    pub(super) async fn call(
+        &mut self,
+        text: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<PgRow>, Fault> {
         self.shared.rows_alone(self.client(), text, values).await
     }
 }
 
 type Values<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
-/// Arguments of `done_at_once`.
+/// What to settle: the first arguments of `turn_at_once`.
 struct Done {
     scope: String,
     ids: Vec<String>,
@@ -92,7 +95,7 @@ impl Done {
         let steps: Vec<(&TaskId, &Caller, &Option<Json>)> =
             work.steps.iter().map(plain_done).collect::<Option<_>>()?;
         let distinct: BTreeSet<&TaskId> = steps.iter().map(|(id, ..)| *id).collect();
-        if steps.is_empty() || distinct.len() != steps.len() {
+        if distinct.len() != steps.len() {
             return None;
         }
         let named =
@@ -147,66 +150,39 @@ fn plain_done(step: &Step) -> Option<(&TaskId, &Caller, &Option<Json>)> {
     }
 }
 
-/// Arguments of `claim_at_once`.
+/// What to claim: the other arguments of `turn_at_once`. Without a queue, nothing.
+#[derive(Default)]
 struct Next {
-    scope: String,
-    queue: String,
-    limit: i64,
+    queue: Option<String>,
+    limit: Option<i64>,
     ceiling: Option<i64>,
-    auto: bool,
+    auto: Option<bool>,
     agent: Option<String>,
-    ttl_ms: i64,
-    now: Option<i64>,
+    ttl_ms: Option<i64>,
     host: Option<String>,
-    published: Option<String>,
-    version: String,
-    actor: Option<String>,
 }
 
 impl Next {
     /// Only for a queue without buckets, and a caller who takes whatever is next.
-    fn of(claim: &Claim, work: &AtOnce<'_>, belief: &Belief) -> Option<Self> {
+    fn of(claim: &Claim, belief: &Belief) -> Option<Self> {
         let policy = belief.in_force.policy.queue(&claim.queue);
         let any = claim.wanted.category.is_none() && claim.wanted.specs.is_none();
         if policy.is_bucketed() || !any || claim.limit == 0 {
             return None;
         }
         Some(Self {
-            scope: work.call.scope.clone(),
-            queue: claim.queue.clone(),
-            limit: i64::try_from(claim.limit).unwrap_or(i64::MAX),
+            queue: Some(claim.queue.clone()),
+            limit: Some(i64::try_from(claim.limit).unwrap_or(i64::MAX)),
             ceiling: policy.max_concurrent.map(i64::from),
-            auto: policy.reclaim == rota_core::policy::Reclaim::Auto,
+            auto: Some(policy.reclaim == rota_core::policy::Reclaim::Auto),
             agent: claim.agent.clone(),
-            ttl_ms: claim.ttl_ms.unwrap_or_else(|| policy.lease_ttl()),
-            now: work.call.now.map(UnixMillis::get),
+            ttl_ms: Some(claim.ttl_ms.unwrap_or_else(|| policy.lease_ttl())),
             host: claim.host.clone(),
-            published: belief.published.clone(),
-            version: belief.in_force.version.clone(),
-            actor: work.call.actor.clone(),
         })
     }
 
-    /// The arguments that `next_at_once` takes after those of `done_at_once`.
-    fn values_after_done(&self) -> Values<'_> {
-        vec![&self.queue, &self.limit, &self.ceiling, &self.auto, &self.agent, &self.ttl_ms, &self.host]
-    }
-
     fn values(&self) -> Values<'_> {
-        vec![
-            &self.scope,
-            &self.queue,
-            &self.limit,
-            &self.ceiling,
-            &self.auto,
-            &self.agent,
-            &self.ttl_ms,
-            &self.now,
-            &self.host,
-            &self.published,
-            &self.version,
-            &self.actor,
-        ]
+        vec![&self.queue, &self.limit, &self.ceiling, &self.auto, &self.agent, &self.ttl_ms, &self.host]
     }
 }
 

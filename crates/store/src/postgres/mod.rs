@@ -9,6 +9,7 @@
 //! Leases are stamped and judged by the server's clock. A queue with a ceiling is locked in one statement and counted
 //! in a later one, because each statement sees the snapshot of its own start.
 
+mod add_at_once;
 mod ask;
 mod at_once;
 mod connect;
@@ -58,9 +59,8 @@ struct Shared {
     schema: String,
     /// The policy of each scope as last seen.
     policies: Mutex<BTreeMap<String, Option<Arc<Published>>>>,
-    claim_at_once: String,
-    done_at_once: String,
-    next_at_once: String,
+    turn_at_once: String,
+    add_at_once: String,
 }
 
 impl PostgresStore {
@@ -92,9 +92,8 @@ impl PostgresStore {
         let (pool_wait, prepare) = (target.pool_wait, target.prepare.clone());
         let pool = connect::Connector::pool(target)?;
         let shared = Arc::new(Shared {
-            claim_at_once: sql::CLAIM_AT_ONCE.replace("{schema}", &schema),
-            done_at_once: sql::DONE_AT_ONCE.replace("{schema}", &schema),
-            next_at_once: sql::NEXT_AT_ONCE.replace("{schema}", &schema),
+            turn_at_once: sql::TURN_AT_ONCE.replace("{schema}", &schema),
+            add_at_once: sql::ADD_AT_ONCE.replace("{schema}", &schema),
             pool,
             pool_wait,
             prepare,

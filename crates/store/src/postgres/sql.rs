@@ -11,24 +11,6 @@ macro_rules! columns {
     };
 }
 
-/// The same of the composite that the functions return.
-macro_rules! granted_columns {
-    () => {
-        "(c.granted_task).seq, (c.granted_task).scope, (c.granted_task).id, q.name, (c.granted_task).kind, \
-         (c.granted_task).priority, (c.granted_task).status, (c.granted_task).parent, (c.granted_task).depth, \
-         (c.granted_task).triggered_by, (c.granted_task).parent_iteration, (c.granted_task).artifact_present, \
-         (c.granted_task).iteration, (c.granted_task).tries, (c.granted_task).attempts, \
-         (c.granted_task).limited_in_row, (c.granted_task).fence, (c.granted_task).assignee, \
-         (c.granted_task).lease_expires_at, (c.granted_task).next_eligible_at, (c.granted_task).open_since, \
-         (c.granted_task).host, (c.granted_task).title, (c.granted_task).description, \
-         (c.granted_task).category, (c.granted_task).steps, (c.granted_task).spec_ref, \
-         (c.granted_task).reference, (c.granted_task).payload, (c.granted_task).result, \
-         (c.granted_task).fail_reason, (c.granted_task).parked_reason, (c.granted_task).created_at, \
-         (c.granted_task).updated_at, (c.granted_task).started_at, (c.granted_task).finished_at, \
-         (c.granted_task).events, (c.granted_task).open_blockers"
-    };
-}
-
 /// `SELECT` the columns of a task, then what follows.
 macro_rules! select {
     ($($rest:literal),+) => {
@@ -210,27 +192,12 @@ pub const SET_BLOCK: &str = "INSERT INTO blocks (upstream, blocked_until, hits, 
      VALUES ($1, $2, $3, $4, $5) ON CONFLICT (upstream) DO UPDATE SET blocked_until = excluded.blocked_until, \
      hits = excluded.hits, reason = excluded.reason, updated_at = excluded.updated_at";
 
-/// Grants in one round trip; `{schema}` is the name of ours.
-pub const CLAIM_AT_ONCE: &str = concat!(
-    "SELECT ",
-    granted_columns!(),
-    ", c.blocker_list, false FROM {schema}.claim_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) c \
-     LEFT JOIN {schema}.queues q ON q.key = (c.granted_task).queue"
-);
-/// Settles in one round trip.
-pub const DONE_AT_ONCE: &str = concat!(
-    "SELECT ",
-    columns!(),
-    ", NULL::text, true FROM {schema}.done_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) t \
-     JOIN {schema}.queues q ON q.key = t.queue"
-);
-/// Settles and then grants in one round trip.
-pub const NEXT_AT_ONCE: &str = concat!(
-    "SELECT ",
-    granted_columns!(),
-    ", c.blocker_list, c.is_step FROM {schema}.next_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, \
-     $14, $15, $16, $17) c LEFT JOIN {schema}.queues q ON q.key = (c.granted_task).queue"
-);
+/// Settles, then grants, in one round trip; `{schema}` is the name of ours.
+pub const TURN_AT_ONCE: &str = "SELECT * FROM {schema}.turn_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+     $13, $14, $15, $16, $17)";
+/// Adds in one round trip.
+pub const ADD_AT_ONCE: &str = "SELECT added_at, added FROM {schema}.add_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, \
+     $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)";
 
 /// Tasks in the order of their insertion, with what is derived from them.
 pub const PAGE: &str = concat!(

@@ -15,6 +15,8 @@ use super::readback::Trace;
 use super::row::{self, Values, get};
 use super::{Object, Shared, sql};
 use crate::fault::Fault;
+use crate::intents::Call;
+use crate::intents::add::NewTask;
 use crate::store::Access;
 use crate::tx::{
     AgentRow, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, HeadQuery, Level, ListFilter,
@@ -226,6 +228,10 @@ impl Tx for PostgresTx {
 
     async fn at_once(&mut self, work: &AtOnce<'_>) -> Result<DoneAtOnce, Fault> {
         self.do_at_once(work).await
+    }
+
+    async fn add_at_once(&mut self, call: &Call, tasks: &[NewTask]) -> Result<Option<Vec<Task>>, Fault> {
+        self.do_add_at_once(call, tasks).await
     }
 
     async fn tasks_by_seq(&mut self, seqs: &[u64]) -> Result<Vec<Row>, Fault> {

@@ -4,6 +4,7 @@
 //! PostgreSQL does when the world fails.
 #![allow(clippy::unwrap_used)]
 
+mod at_once;
 mod children;
 mod conformance;
 mod crashes;

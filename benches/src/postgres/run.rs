@@ -1,0 +1,250 @@
+//! PostgreSQL with fsync on: the store beside pgbench scripts that make the same writes, beside the bare pair, and
+//! beside other queues.
+//!
+//! `claims`, `peers`, `sizes`, `inserts` and `late` are runs of their own.
+
+use std::time::Duration;
+
+use rota_store::postgres::PostgresStore;
+
+use super::{Bench, peers, rota};
+use crate::Result;
+use crate::options::Options;
+use crate::stats::{median, median_ratio, verdict};
+use crate::worker::Mode;
+
+const WORKERS: [usize; 3] = [1, 4, 16];
+
+/// The benchmark.
+pub fn run(options: &Options) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let bench = Bench::start()?;
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!("{cores} cores, PostgreSQL {}, fsync on\n", bench.version()?);
+    let what = options.rest.first().map_or("claims", String::as_str);
+    match what {
+        "claims" => claims(&bench, options, &runtime, false),
+        "peers" => claims(&bench, options, &runtime, true),
+        "sizes" => sizes(&bench, options, &runtime),
+        "inserts" => inserts(&bench, options, &runtime),
+        "late" => peers::late(&bench),
+        other => Err(format!("unknown: '{other}' (claims, peers, sizes, inserts or late)").into()),
+    }
+}
+
+/// Somebody to measure.
+#[derive(Clone, Copy)]
+enum Subject {
+    Same(&'static str, usize),
+    Bare,
+    Rota(Mode),
+    Peer(peers::Peer),
+}
+
+impl Subject {
+    fn round(
+        self,
+        bench: &Bench,
+        runtime: &tokio::runtime::Runtime,
+        size: usize,
+        length: Duration,
+    ) -> Result<f64> {
+        let workers = WORKERS[size];
+        let seconds = length.as_secs_f64().max(1.0) as usize;
+        match self {
+            Self::Same(script, batch) => {
+                bench.script("fill.sql", "same", backlog(batch, seconds))?;
+                Ok(bench.pgbench(script, "same", workers, length)? * batch as f64)
+            }
+            Self::Bare => {
+                bench.script("bare_fill.sql", "bare", backlog(1, seconds))?;
+                bench.pgbench("bare_pair.sql", "bare", workers, length)
+            }
+            Self::Rota(mode) => {
+                let batch = if let Mode::Pair(limit) = mode { limit } else { 1 };
+                bench.script("fill.sql", "rota", backlog(batch, seconds))?;
+                runtime.block_on(rota::claims(&bench.url("rota"), mode, workers, length))
+            }
+            Self::Peer(peer) => {
+                let folder = peers::installed().ok_or("run benches/peers/install first")?;
+                peer.round(bench, &folder, workers, size)
+            }
+        }
+    }
+}
+
+/// Tasks to begin a round with: more than anyone gets done.
+fn backlog(batch: usize, seconds: usize) -> usize {
+    let per_second = match batch {
+        1 => 8_000,
+        10 => 25_000,
+        _ => 50_000,
+    };
+    per_second * seconds + 16 * 8 * batch
+}
+
+fn claims(
+    bench: &Bench,
+    options: &Options,
+    runtime: &tokio::runtime::Runtime,
+    with_peers: bool,
+) -> Result<()> {
+    for schema in ["same", "rota"] {
+        runtime.block_on(PostgresStore::open(&bench.url(schema)))?;
+    }
+    let (singles, batches) = (singles(with_peers), batches(with_peers));
+    let rounds = options.pick(1, if with_peers { 2 } else { 3 });
+    let length = Duration::from_secs(1);
+    let row = |subjects: &[(&'static str, Subject)], size: usize| -> Result<Vec<Vec<f64>>> {
+        let mut figures = vec![Vec::new(); subjects.len()];
+        for round in 0..rounds {
+            for place in 0..subjects.len() {
+                // Who goes first changes from round to round.
+                let index = (place + round) % subjects.len();
+                figures[index].push(subjects[index].1.round(bench, runtime, size, length)?);
+            }
+        }
+        Ok(figures)
+    };
+    println!("One task per claim, tasks/s (times the same writes by pgbench)\n");
+    let sizes = if options.quick { vec![1] } else { vec![0, 1, 2] };
+    let mut table = Vec::new();
+    for &size in &sizes {
+        table.push(row(&singles, size)?);
+    }
+    print_table(&singles, &sizes, &table);
+    for (place, &size) in sizes.iter().enumerate() {
+        let (same, bare) = (&table[place][0], &table[place][1]);
+        let best = (2..4)
+            .map(|ours| (median_ratio(&table[place][ours], same), median_ratio(&table[place][ours], bare)));
+        let (to_same, to_bare) = best.fold((0.0_f64, 0.0_f64), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+        println!(
+            "{} workers: {to_same:.2} of the same writes (≥ 0.8: {}), {to_bare:.2} of the bare pair (≥ 0.5: {})",
+            WORKERS[size],
+            verdict(to_same >= 0.8),
+            verdict(to_bare >= 0.5)
+        );
+    }
+    println!("\nBatches, tasks/s (times the same writes by pgbench, batches of 100)\n");
+    let mut table = Vec::new();
+    for &size in &sizes {
+        table.push(row(&batches, size)?);
+    }
+    print_table(&batches, &sizes, &table);
+    Ok(())
+}
+
+fn singles(with_peers: bool) -> Vec<(&'static str, Subject)> {
+    let mut list = vec![
+        ("pgbench, the same writes", Subject::Same("same_pair.sql", 1)),
+        ("pgbench, bare claim and delete", Subject::Bare),
+        ("Rota, claim, then done", Subject::Rota(Mode::Pair(1))),
+        ("Rota, done and next claim in one", Subject::Rota(Mode::Fused)),
+    ];
+    if with_peers {
+        list.extend(peers::ONE_AT_A_TIME.map(|peer| (peer.name, Subject::Peer(peer))));
+    }
+    list
+}
+
+fn batches(with_peers: bool) -> Vec<(&'static str, Subject)> {
+    let mut list = vec![
+        ("pgbench, the same writes, 100", Subject::Same("same_pair_100.sql", 100)),
+        ("Rota, batches of 100", Subject::Rota(Mode::Pair(100))),
+    ];
+    if with_peers {
+        list.extend(peers::BATCHES.map(|peer| (peer.name, Subject::Peer(peer))));
+    } else {
+        list.push(("pgbench, the same writes, 10", Subject::Same("same_pair_10.sql", 10)));
+        list.push(("Rota, batches of 10", Subject::Rota(Mode::Pair(10))));
+    }
+    list
+}
+
+fn print_table(subjects: &[(&'static str, Subject)], sizes: &[usize], table: &[Vec<Vec<f64>>]) {
+    let heads: Vec<String> = sizes.iter().map(|size| format!(" {} |", WORKERS[*size])).collect();
+    println!("| workers |{}\n|---|{}", heads.concat(), "---|".repeat(sizes.len()));
+    for (index, (name, _)) in subjects.iter().enumerate() {
+        let cells = table.iter().map(|figures| {
+            let ratio = median_ratio(&figures[index], &figures[0]);
+            format!(" {:.0} ({ratio:.2} ×) |", median(&figures[index]))
+        });
+        println!("| {name} |{}", cells.collect::<String>());
+    }
+    println!();
+}
+
+fn sizes(bench: &Bench, options: &Options, runtime: &tokio::runtime::Runtime) -> Result<()> {
+    let counts: [usize; 3] = options.pick([1_000, 10_000, 50_000], [10_000, 100_000, 1_000_000]);
+    let mut stores = Vec::new();
+    for count in counts {
+        let schema = format!("size_{count}");
+        let store = runtime.block_on(PostgresStore::open(&bench.url(&schema)))?;
+        bench.script("held_back.sql", &schema, count)?;
+        runtime.block_on(rota::claim_times(&store, 10))?;
+        stores.push((store, Vec::new()));
+    }
+    let (rounds, claims) = (options.pick(3, 11), options.pick(10, 50));
+    for round in 0..rounds {
+        for place in 0..stores.len() {
+            let (store, times) = &mut stores[(place + round) % counts.len()];
+            times.push(median(&runtime.block_on(rota::claim_times(store, claims))?));
+        }
+    }
+    println!("| tasks, 90 % held back and sorting first | one claim | times the smallest |\n|---|---|---|");
+    for (count, (_, times)) in counts.iter().zip(&stores) {
+        let ratio = median_ratio(times, &stores[0].1);
+        println!("| {count} | {:.2} ms | {ratio:.2} × |", median(times) / 1e3);
+    }
+    let ratio = median_ratio(&stores[2].1, &stores[0].1);
+    println!("\n≤ 1.5 times: {}", verdict(ratio <= 1.5));
+    Ok(())
+}
+
+fn inserts(bench: &Bench, options: &Options, runtime: &tokio::runtime::Runtime) -> Result<()> {
+    for schema in ["same", "rota"] {
+        runtime.block_on(PostgresStore::open(&bench.url(schema)))?;
+    }
+    let (rounds, length) = (options.pick(1, 7), Duration::from_secs(options.pick(1, 2)));
+    let (mut same, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        for place in 0..2 {
+            if (round + place) % 2 == 0 {
+                bench.script("fill.sql", "same", 1_000)?;
+                same.push(bench.pgbench("same_insert.sql", "same", 16, length)?);
+            } else {
+                bench.script("fill.sql", "rota", 1_000)?;
+                ours.push(runtime.block_on(rota::inserts(&bench.url("rota"), 16, length))?);
+            }
+        }
+    }
+    let ratio = median_ratio(&ours, &same);
+    println!("| 16 producers, one task a call | tasks/s |\n|---|---|");
+    println!("| pgbench, insert with one journal row | {:.0} |", median(&same));
+    println!("| Rota, add | {:.0} ({ratio:.2} ×) |\n\n≥ 0.8: {}\n", median(&ours), verdict(ratio >= 0.8));
+    bulk(bench, rounds, runtime)
+}
+
+fn bulk(bench: &Bench, rounds: usize, runtime: &tokio::runtime::Runtime) -> Result<()> {
+    const COUNT: usize = 10_000;
+    let store = runtime.block_on(PostgresStore::open(&bench.url("rota")))?;
+    bench.script("fill.sql", "rota", 1_000)?;
+    bench.script("fill.sql", "same", 1_000)?;
+    let (mut copied, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let millis = bench.script("copy.sql", "same", COUNT)?;
+        let millis: f64 = millis.lines().last().ok_or("no time of COPY")?.parse()?;
+        let rows = runtime.block_on(rota::bulk(&store, COUNT, round))?;
+        // The first one of each prepares and extends files.
+        if round > 0 {
+            copied.push(COUNT as f64 * 1e3 / millis);
+            ours.push(rows);
+        }
+    }
+    let ratio = median_ratio(&ours, &copied);
+    println!("| 10,000 tasks in one call | rows/s |\n|---|---|");
+    println!("| bare COPY into the same table, no journal | {:.0} |", median(&copied));
+    println!("| Rota, add | {:.0} ({ratio:.2} ×) |", median(&ours));
+    println!("\n≥ 50,000 rows/s: {}", verdict(median(&ours) >= 50_000.0));
+    Ok(())
+}
