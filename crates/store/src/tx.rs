@@ -275,7 +275,7 @@ macro_rules! tx {
             }
 
             /// Adds tasks in one go if the store can and nothing speaks against it, before anything else of the
-            /// transaction. What it does is durable at once; none means that nothing was done.
+            /// transaction. None means that nothing was done.
             fn add_at_once(
                 &mut self,
                 _call: &Call,

@@ -291,7 +291,7 @@ BEGIN
     FROM granted g ORDER BY g.sort_priority, g.created_at, g.seq;
 END $$;
 
--- Adds tasks of one queue that wait for nobody, in one round trip. No row says: not at once (another policy is in
+-- Adds tasks of one queue that wait for nobody, by one statement. No row says: not at once (another policy is in
 -- force, no such queue yet, an id that is taken or was once).
 CREATE FUNCTION {schema}.add_at_once(
     p_scope TEXT, p_queue TEXT, p_published TEXT, p_version TEXT, p_actor TEXT, p_now BIGINT, p_guarded BOOLEAN,

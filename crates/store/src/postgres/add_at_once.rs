@@ -1,4 +1,4 @@
-//! Adding in one round trip, one task or ten thousand: those of one queue that wait for nobody.
+//! Adding by one statement, one task or ten thousand: those of one queue that wait for nobody.
 //!
 //! A function in the database does it ([`super::sql::ADD_AT_ONCE`]); where it cannot, the ordinary way does, and says
 //! why if it cannot either.
@@ -77,7 +77,8 @@ impl PostgresTx {
             &parent_iterations,
             &data,
         ];
-        let rows = self.call(&Arc::clone(&self.shared).add_at_once, &values).await?;
+        // Inside the transaction, whose commit can be found again if its answer is lost.
+        let rows = self.query(&Arc::clone(&self.shared).add_at_once, &values).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let (now, seqs): (i64, Vec<i64>) = (get(row, 0)?, get(row, 1)?);
         let now = UnixMillis::new(now);

@@ -42,7 +42,7 @@ pub struct PostgresTx {
 }
 
 impl PostgresTx {
-    async fn query(&mut self, text: &str, bound: Bound<'_>) -> Result<Vec<PgRow>, Fault> {
+    pub(super) async fn query(&mut self, text: &str, bound: Bound<'_>) -> Result<Vec<PgRow>, Fault> {
         self.ensure_begun().await?;
         self.shared.rows(self.client(), text, bound).await
     }
