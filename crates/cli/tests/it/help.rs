@@ -52,6 +52,7 @@ fn help_of_task() {
               --lease-id <LEASE>  The lease this call speaks for [env: ROTA_LEASE]
               --now <TIME>        Decide as if it were this time (RFC 3339)
               --config <FILE>     The configuration file [env: ROTA_CONFIG] [default: <git root>/rota.yml]
+              --policy <FILE>     Where the copy of the policy is written [env: ROTA_POLICY] [default: rota.policy.json beside rota.yml]
               --json              Print JSON
           -h, --help              Print help
     "#]].assert_eq(&help);
