@@ -115,6 +115,10 @@ pub const OVERDUE_HEADS: &str = select_head!(
        AND (?9 IS NULL OR t.spec_ref IN (SELECT value FROM json_each(?9))) \
      ORDER BY t.ready_at, t.created_at, t.seq LIMIT ?7"
 );
+/// Whether anything has cooled down. Asked first: letting in needs a table on the side, and each one costs as much as
+/// the rest of a claim.
+pub const ANY_DUE: &str = "SELECT 1 FROM tasks INDEXED BY tasks_cooling \
+     WHERE queue = ?1 AND stage = 1 AND next_eligible_at <= ?2 LIMIT 1";
 /// Lets in what has cooled down.
 pub const ADMIT_DUE: &str = "UPDATE tasks SET stage = 2 WHERE seq IN (SELECT seq FROM tasks INDEXED BY tasks_cooling \
      WHERE queue = ?1 AND stage = 1 AND next_eligible_at <= ?2 ORDER BY next_eligible_at LIMIT ?3)";

@@ -348,6 +348,9 @@ impl Tx for SqliteTx {
     }
 
     async fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<usize, Fault> {
+        if self.one(sql::ANY_DUE, params![queue, now.get()], |_| Ok(()))?.is_none() {
+            return Ok(0);
+        }
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.change(sql::ADMIT_DUE, params![queue, now.get(), limit])
     }
