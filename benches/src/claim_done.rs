@@ -7,9 +7,12 @@ use crate::Result;
 use crate::backlog::{self, Shape};
 use crate::options::{Options, print_machine};
 use crate::stats::{median, median_ratio, verdict};
-use crate::worker::{self, Mode, Share, Side};
+use crate::worker::{Crew, Mode, Share, Side};
 
 const TARGET: f64 = 0.8;
+/// So that the backlog lasts for all slices.
+const MOST_PER_SLICE: usize = 2_400;
+const DETAILS: &str = "processor time per task, bare and rota | least/most per process | longest turn";
 const MODES: [(&str, Mode); 4] = [
     ("claim, done", Mode::Pair(1)),
     ("done and next claim in one", Mode::Fused),
@@ -23,6 +26,7 @@ struct Rounds {
     per_second: Vec<f64>,
     fairness: Vec<f64>,
     longest_ms: Vec<f64>,
+    cpu_micros: Vec<f64>,
 }
 
 impl Rounds {
@@ -31,6 +35,7 @@ impl Rounds {
         let seconds = shares.iter().map(|share| share.seconds).fold(0.0, f64::max);
         let most = shares.iter().map(|share| share.tasks).fold(0.0, f64::max);
         let least = shares.iter().map(|share| share.tasks).fold(f64::INFINITY, f64::min);
+        self.cpu_micros.push(shares.iter().map(|share| share.cpu_micros).sum::<f64>() / tasks);
         self.per_second.push(tasks / seconds);
         self.fairness.push(least / most);
         self.longest_ms.push(shares.iter().map(|share| share.longest_ms).fold(0.0, f64::max));
@@ -42,55 +47,57 @@ pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
     print_machine(folder.path());
     let template = folder.path().join("template.db");
-    drop(backlog::fill(&template, "tasks", options.pick(10_000, 40_000), Shape::Runnable)?);
+    drop(backlog::fill(&template, "tasks", options.pick(10_000, 60_000), Shape::Runnable)?);
     rusqlite::Connection::open(&template)?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-    let rounds = options.pick(3, 7);
-    let length = Duration::from_millis(options.pick(300, 800));
-    println!(
-        "| | processes | bare, tasks/s | rota, tasks/s | ratio | target | | least/most per process, bare | rota | longest turn, bare | rota |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    let slices = options.pick(3, 20);
+    println!("| | processes | bare, tasks/s | rota, tasks/s | ratio | target | | {DETAILS} |");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for (name, mode) in MODES {
         for processes in [1, 4] {
-            let (mut bare, mut rota) = (Rounds::default(), Rounds::default());
-            for round in 0..rounds {
-                // Who goes first changes, so that neither side always follows the copying.
-                let order = if round % 2 == 0 { [Side::Bare, Side::Rota] } else { [Side::Rota, Side::Bare] };
-                for side in order {
-                    let shares = one_round(&template, side, mode, processes, length)?;
-                    if side == Side::Bare { &mut bare } else { &mut rota }.add(&shares);
-                }
-            }
+            let (bare, rota) = take_turns(&template, mode, processes, slices)?;
             print_row(name, processes, &bare, &rota);
         }
     }
     Ok(())
 }
 
-fn one_round(
-    template: &Path,
-    side: Side,
-    mode: Mode,
-    processes: usize,
-    length: Duration,
-) -> Result<Vec<Share>> {
+/// Short slices, one side after the other: what else the machine does, it does to both.
+fn take_turns(template: &Path, mode: Mode, processes: usize, slices: usize) -> Result<(Rounds, Rounds)> {
     let folder = tempfile::tempdir_in(template.parent().ok_or("no folder")?)?;
-    let file = folder.path().join("rota.db");
-    std::fs::copy(template, &file)?;
-    std::fs::File::open(&file)?.sync_all()?;
-    worker::run(side, mode, processes, &file, length)
+    let start = |side: Side, name: &str| {
+        let file = folder.path().join(name);
+        std::fs::copy(template, &file)?;
+        std::fs::File::open(&file)?.sync_all()?;
+        Crew::start(side, mode, processes, &file, MOST_PER_SLICE / processes)
+    };
+    let (mut bare_crew, mut rota_crew) = (start(Side::Bare, "bare.db")?, start(Side::Rota, "rota.db")?);
+    let (mut bare, mut rota) = (Rounds::default(), Rounds::default());
+    // Four that poll for the lock sleep for up to 100 ms at a time: a slice must be longer than that.
+    let length = Duration::from_millis(if processes == 1 { 150 } else { 400 });
+    for slice in 0..slices {
+        if slice % 2 == 0 {
+            bare.add(&bare_crew.work(length)?);
+            rota.add(&rota_crew.work(length)?);
+        } else {
+            rota.add(&rota_crew.work(length)?);
+            bare.add(&bare_crew.work(length)?);
+        }
+    }
+    bare_crew.stop()?;
+    rota_crew.stop()?;
+    Ok((bare, rota))
 }
 
 fn print_row(name: &str, processes: usize, bare: &Rounds, rota: &Rounds) {
     let ratio = median_ratio(&rota.per_second, &bare.per_second);
+    let pair = |read: fn(&Rounds) -> &Vec<f64>| (median(read(bare)), median(read(rota)));
+    let (bare_rate, rota_rate) = pair(|rounds| &rounds.per_second);
+    let (bare_share, rota_share) = pair(|rounds| &rounds.fairness);
+    let (bare_longest, rota_longest) = pair(|rounds| &rounds.longest_ms);
+    let (bare_cpu, rota_cpu) = pair(|rounds| &rounds.cpu_micros);
     println!(
-        "| {name} | {processes} | {:.0} | {:.0} | {ratio:.2} | ≥ {TARGET} | {} | {:.2} | {:.2} | {:.1} ms | {:.1} ms |",
-        median(&bare.per_second),
-        median(&rota.per_second),
+        "| {name} | {processes} | {bare_rate:.0} | {rota_rate:.0} | {ratio:.2} | ≥ {TARGET} | {} \
+         | {bare_cpu:.0}, {rota_cpu:.0} µs | {bare_share:.2}, {rota_share:.2} | {bare_longest:.0}, {rota_longest:.0} ms |",
         verdict(ratio >= TARGET),
-        median(&bare.fairness),
-        median(&rota.fairness),
-        median(&bare.longest_ms),
-        median(&rota.longest_ms),
     );
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rota_core::lease::Caller;
@@ -43,6 +43,8 @@ pub struct Share {
     pub seconds: f64,
     /// The longest it took from one turn to the next, in milliseconds.
     pub longest_ms: f64,
+    /// The time it was on a processor, in microseconds: a busy machine does not change it much.
+    pub cpu_micros: f64,
 }
 
 /// Something that works in turns; after each it says how many tasks it got done, and hears whether to go on.
@@ -111,67 +113,100 @@ impl Loop for Rota {
     }
 }
 
-/// The body of a worker process: gets ready, waits for the word, works, reports.
+/// The body of a worker process: gets ready, then works for as long as each line of input says, and reports.
 pub fn be_worker(arguments: &[String]) -> Result<()> {
-    let [side, mode, file, millis, agent] = arguments else { return Err("worker: wrong arguments".into()) };
+    let [side, mode, file, most, agent] = arguments else { return Err("worker: wrong arguments".into()) };
     let mode = match mode.as_str() {
         "fused" => Mode::Fused,
         limit => Mode::Pair(limit.parse()?),
     };
-    let length = Duration::from_millis(millis.parse()?);
+    let most: usize = most.parse()?;
     let file = Path::new(file);
     let mut worker: Box<dyn Loop> = match side.as_str() {
         "bare" => Box::new(Bare::open(file, agent)?),
         _ => Box::new(Rota::open(file, agent)?),
     };
     println!("ready");
-    std::io::stdin().read_line(&mut String::new())?;
-    let (start, mut last) = (Instant::now(), Instant::now());
-    let (mut tasks, mut longest) = (0, Duration::ZERO);
-    worker.turns(mode, &mut |count| {
-        tasks += count;
-        longest = longest.max(last.elapsed());
-        last = Instant::now();
-        start.elapsed() < length
-    })?;
-    println!("{tasks} {} {}", start.elapsed().as_secs_f64(), longest.as_secs_f64() * 1e3);
+    for millis in std::io::stdin().lines() {
+        let length = Duration::from_millis(millis?.parse()?);
+        let cpu_before = cpu_micros();
+        let (start, mut last) = (Instant::now(), Instant::now());
+        let (mut tasks, mut longest) = (0, Duration::ZERO);
+        worker.turns(mode, &mut |count| {
+            tasks += count;
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+            start.elapsed() < length && tasks < most
+        })?;
+        let (seconds, longest_ms) = (start.elapsed().as_secs_f64(), longest.as_secs_f64() * 1e3);
+        println!("{tasks} {seconds} {longest_ms} {}", cpu_micros() - cpu_before);
+    }
     Ok(())
 }
 
-/// Lets so many worker processes work on one file at once.
-pub fn run(side: Side, mode: Mode, processes: usize, file: &Path, length: Duration) -> Result<Vec<Share>> {
-    let side = if side == Side::Bare { "bare" } else { "rota" };
-    let mode = match mode {
-        Mode::Fused => "fused".to_owned(),
-        Mode::Pair(limit) => limit.to_string(),
-    };
-    let start = |number: usize| -> Result<(Child, BufReader<std::process::ChildStdout>)> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["worker", side, &mode])
-            .arg(file)
-            .args([length.as_millis().to_string(), format!("agent-{number}")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = child.stdout.take().ok_or("a worker without output")?;
-        Ok((child, BufReader::new(output)))
-    };
-    let mut workers = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
-    for (_, output) in &mut workers {
-        line(output)?;
+/// Worker processes of one side on one file. They stay, so that the sides can take turns in short slices.
+pub struct Crew {
+    workers: Vec<(Child, BufReader<ChildStdout>)>,
+}
+
+impl Crew {
+    /// Starts so many; each does at most `most` tasks in a slice.
+    pub fn start(side: Side, mode: Mode, processes: usize, file: &Path, most: usize) -> Result<Self> {
+        let side = if side == Side::Bare { "bare" } else { "rota" };
+        let mode = match mode {
+            Mode::Fused => "fused".to_owned(),
+            Mode::Pair(limit) => limit.to_string(),
+        };
+        let start = |number: usize| -> Result<(Child, BufReader<ChildStdout>)> {
+            let mut child = Command::new(std::env::current_exe()?)
+                .args(["worker", side, &mode])
+                .arg(file)
+                .args([most.to_string(), format!("agent-{number}")])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()?;
+            let output = child.stdout.take().ok_or("a worker without output")?;
+            Ok((child, BufReader::new(output)))
+        };
+        let mut crew = Self { workers: (0..processes).map(start).collect::<Result<Vec<_>>>()? };
+        for (_, output) in &mut crew.workers {
+            line(output)?;
+        }
+        Ok(crew)
     }
-    for (child, _) in &mut workers {
-        child.stdin.take().ok_or("a worker without input")?.write_all(b"go\n")?;
+
+    /// Lets all of them work at once for a while.
+    pub fn work(&mut self, length: Duration) -> Result<Vec<Share>> {
+        for (child, _) in &mut self.workers {
+            writeln!(child.stdin.as_mut().ok_or("a worker without input")?, "{}", length.as_millis())?;
+        }
+        let share = |(_, output): &mut (Child, BufReader<ChildStdout>)| -> Result<Share> {
+            let report = line(output)?;
+            let numbers =
+                report.split_whitespace().map(str::parse).collect::<std::result::Result<Vec<f64>, _>>()?;
+            let [tasks, seconds, longest_ms, cpu_micros] = numbers[..] else {
+                return Err("a worker failed".into());
+            };
+            Ok(Share { tasks, seconds, longest_ms, cpu_micros })
+        };
+        self.workers.iter_mut().map(share).collect()
     }
-    let finish = |(mut child, mut output): (Child, BufReader<std::process::ChildStdout>)| -> Result<Share> {
-        let report = line(&mut output)?;
-        child.wait()?;
-        let numbers =
-            report.split_whitespace().map(str::parse).collect::<std::result::Result<Vec<f64>, _>>()?;
-        let [tasks, seconds, longest_ms] = numbers[..] else { return Err("a worker failed".into()) };
-        Ok(Share { tasks, seconds, longest_ms })
-    };
-    workers.into_iter().map(finish).collect()
+
+    /// Sends them home.
+    pub fn stop(self) -> Result<()> {
+        for (mut child, _) in self.workers {
+            drop(child.stdin.take());
+            child.wait()?;
+        }
+        Ok(())
+    }
+}
+
+/// This thread's time on a processor so far; 0 where the system does not say.
+fn cpu_micros() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_else(|_| String::new());
+    let nanos = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
+    nanos.map_or(0.0, |nanos| nanos / 1e3)
 }
 
 fn line(output: &mut impl BufRead) -> Result<String> {
