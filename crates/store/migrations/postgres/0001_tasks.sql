@@ -164,6 +164,7 @@ DECLARE
     v_limit BIGINT := p_limit;
     v_settled BIGINT := 0;
     v_data TEXT;
+    v_until_data TEXT;
 BEGIN
     -- A bounded queue is locked in one statement and counted in a later one, which sees what the wait was for.
     IF p_ceiling IS NOT NULL THEN
@@ -250,29 +251,30 @@ BEGIN
         RETURN;
     END IF;
     v_until := least(v_now + p_ttl, 253402207200000);
-    v_data := ',"leaseExpiresAt":"'
-        || to_char(timestamp 'epoch' + v_until * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-        || '","startedAt":"'
-        || to_char(timestamp 'epoch' + v_now * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"}';
+    v_until_data := ',"leaseExpiresAt":"'
+        || to_char(timestamp 'epoch' + v_until * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"';
+    v_data := ',"startedAt":"'
+        || to_char(timestamp 'epoch' + v_now * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"';
     RETURN QUERY
     WITH picked AS MATERIALIZED (
-        SELECT t.seq FROM {schema}.tasks t
+        SELECT t.seq, t.assignee, t.started_at FROM {schema}.tasks t
         WHERE t.queue = v_queue AND t.stage = 2 AND NOT t.bucketed
             AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= v_now)
             AND (t.host = '' OR p_host IS NULL OR t.host = p_host)
         ORDER BY t.sort_priority, t.created_at, t.seq LIMIT v_limit FOR NO KEY UPDATE SKIP LOCKED
     ), granted AS (
-        -- Through an array, because the plan is made before the limit is known: it must be the same for 1 and 1,000.
         UPDATE {schema}.tasks t SET status = 'active', fence = t.fence + 1, assignee = p_agent,
             lease_expires_at = v_until, started_at = v_now, updated_at = v_now, events = t.events + 1, stage = 0
-        WHERE t.seq = ANY (ARRAY(SELECT picked.seq FROM picked)) RETURNING t.*
+        FROM picked p WHERE t.seq = p.seq RETURNING t.*, p.assignee AS had_assignee, p.started_at AS had_started
     ), journalled AS (
         INSERT INTO {schema}.journal
             (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, data)
         SELECT g.scope, g.id, g.events, v_now, 'granted', 'open', 'active', p_actor, g.fence, p_version,
-            '{"changes":{"assignee":' || coalesce(to_json(g.assignee)::text, 'null') || ',"fence":' || g.fence
-            || v_data || CASE WHEN g.triggered_by IS NULL THEN '}'
-                ELSE ',"facts":{"artifactPresent":' || g.artifact_present::text || '}}' END
+            '{"changes":{' || CASE WHEN g.assignee IS NOT DISTINCT FROM g.had_assignee THEN ''
+                ELSE '"assignee":' || coalesce(to_json(g.assignee)::text, 'null') || ',' END || '"fence":' || g.fence
+            || v_until_data || CASE WHEN g.started_at IS NOT DISTINCT FROM g.had_started THEN '' ELSE v_data END
+            || CASE WHEN g.triggered_by IS NULL THEN '}}'
+                ELSE '},"facts":{"artifactPresent":' || g.artifact_present::text || '}}' END
         FROM granted g ORDER BY g.sort_priority, g.created_at, g.seq
     )
     SELECT

@@ -237,10 +237,13 @@ fn said<T: std::fmt::Debug>(outcome: Outcome<T>) -> String {
         Err(Error::Refused(refusal)) => format!("refused: {refusal:?}"),
         Err(Error::Fault(fault)) => panic!("{fault}"),
     };
-    // Insertion numbers are the store's own affair.
-    let mut parts = text.split("seq: ");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + "seq: _" + part.trim_start_matches(|c: char| c.is_ascii_digit()))
+    // Insertion numbers and the keys of queues are the store's own affair.
+    ["seq: ", "key: "].iter().fold(text, |text, name| {
+        let mut parts = text.split(name);
+        let first = parts.next().unwrap_or_default().to_owned();
+        let without_number = |part: &str| part.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned();
+        parts.fold(first, |text, part| text + name + "_" + &without_number(part))
+    })
 }
 
 /// Carries out the verb that a number decides on one store.

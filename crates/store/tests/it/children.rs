@@ -132,6 +132,7 @@ fn play_a_role() {
         "racer" => crate::processes::race(&stage),
         "opener" => crate::processes::open_and_add(&stage),
         "crasher" => crate::crashes::perform_and_crash(&stage),
+        "fleet" => crate::postgres_hosts::be_a_fleet(&stage),
         "host" => crate::postgres_clock::be_a_host(&stage),
         "reporter" => crate::damage::report(&stage),
         other => panic!("there is no role '{other}'"),

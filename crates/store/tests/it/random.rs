@@ -1,29 +1,44 @@
-//! C2, C3 on stores: random verbs, policies and clocks; memory and SQLite answer alike, step by step, and end alike.
+//! C2, C3 on stores: random verbs, policies and clocks; all stores answer alike, step by step, and end alike.
 
 use proptest::prelude::*;
 use rota_store::conformance::Lab;
 use rota_store::conformance::program::{Dice, Tally, compare};
 
-use crate::subjects::{Memory, Sqlite};
+use crate::subjects::{Memory, Postgres, Sqlite};
 
 /// How many programs; the long command asks for more.
-fn cases() -> u32 {
+fn cases(usual: u32) -> u32 {
     let asked = std::env::var("ROTA_PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(96)
+    asked.unwrap_or(usual)
 }
 
-fn run(program: &[u64]) -> Tally {
+fn on_sqlite(program: &[u64]) -> Tally {
     let sqlite = Sqlite::default();
     compare(&Lab::new(&Memory), &Lab::new(&sqlite), program)
 }
 
+fn on_postgres(program: &[u64]) -> Tally {
+    compare(&Lab::new(&Memory), &Lab::new(&Postgres), program)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(96), max_shrink_iters: 2_000, ..ProptestConfig::default() })]
 
     /// P2, P3, P4, P5, P7: the same answers, the same refusals, core's choices, and tables that fold from the journal.
     #[test]
     fn memory_and_sqlite_answer_alike(program in prop::collection::vec(any::<u64>(), 1..60)) {
-        run(&program);
+        on_sqlite(&program);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(24), max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    /// The same for all three: each step is judged by the reference, which answers a program the same every time.
+    #[test]
+    fn memory_sqlite_and_postgres_answer_alike(program in prop::collection::vec(any::<u64>(), 1..60)) {
+        on_sqlite(&program);
+        on_postgres(&program);
     }
 }
 
@@ -32,6 +47,7 @@ proptest! {
 fn a_long_program_is_accepted_refused_and_granted() {
     let mut dice = Dice::new(7);
     let program: Vec<u64> = (0..400).map(|_| dice.below(u64::MAX)).collect();
-    let tally = run(&program);
-    assert!(tally.accepted > 100 && tally.refused > 60 && tally.granted > 15, "{tally:?}");
+    for tally in [on_sqlite(&program), on_postgres(&program)] {
+        assert!(tally.accepted > 100 && tally.refused > 60 && tally.granted > 15, "{tally:?}");
+    }
 }
