@@ -4,11 +4,12 @@
 #![allow(rustdoc::invalid_html_tags, reason = "the comments are the help text")]
 
 use clap::{Args, Parser, Subcommand};
+use rota_store::Secret;
 
 use crate::args_control::{PolicyArgs, QueueArgs, SchedArgs};
 
 /// Whose turn is it, why (not) this one, may it call the model now.
-#[derive(Parser, Debug)]
+#[derive(Parser)]
 #[command(name = "rota", version, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit codes: 0 done, 1 error, 2 nothing eligible or not found, 75 may pass by itself."
@@ -21,11 +22,11 @@ pub struct Cli {
 }
 
 /// What every command takes.
-#[derive(Args, Debug, Clone, Default)]
+#[derive(Args, Clone, Default)]
 pub struct Common {
     /// Where tasks are kept: sqlite:PATH or postgres://… [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
     #[arg(long, global = true, value_name = "STORE", help_heading = "Common options")]
-    pub store: Option<String>,
+    pub store: Option<Secret>,
     /// Namespace of tasks, queues and policy [env: ROTA_SCOPE] [default: default]
     #[arg(long, global = true, value_name = "SCOPE", help_heading = "Common options")]
     pub scope: Option<String>,

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
+use rota_store::Secret;
 use serde_yaml_ng::Value;
 
 use crate::errors::{CliError, CliResult};
 
 /// What a configuration file says that every command needs.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Default, PartialEq, Eq)]
 pub struct Config {
-    pub store: Option<String>,
+    pub store: Option<Secret>,
     pub scope: Option<String>,
 }
 
@@ -33,19 +34,24 @@ fn parse(text: &str) -> Result<Config, String> {
     if !matches!(document, Value::Mapping(_) | Value::Null) {
         return Err("expected a mapping at the top".to_owned());
     }
-    Ok(Config { store: text_of("store")?, scope: text_of("scope")? })
+    Ok(Config { store: text_of("store")?.map(Secret::from), scope: text_of("scope")? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn shown(secret: Secret) -> String {
+        secret.expose().to_owned()
+    }
+
     #[test]
     fn reads_what_every_command_needs() {
-        let config = parse("scope: a/b@main\nstore: sqlite:x.db\nloops: {}\n");
-        assert_eq!(config, Ok(Config { store: Some("sqlite:x.db".into()), scope: Some("a/b@main".into()) }));
-        assert_eq!(parse(""), Ok(Config::default()));
-        assert_eq!(parse("scope: [1]"), Err("scope: expected a text".to_owned()));
+        let read = |text: &str| parse(text).map(|config| (config.store.map(shown), config.scope));
+        let expected = (Some("sqlite:x.db".to_owned()), Some("a/b@main".to_owned()));
+        assert_eq!(read("scope: a/b@main\nstore: sqlite:x.db\nloops: {}\n"), Ok(expected));
+        assert_eq!(read(""), Ok((None, None)));
+        assert_eq!(read("scope: [1]"), Err("scope: expected a text".to_owned()));
         assert!(parse("- a").is_err());
         assert!(parse("a: [").is_err());
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rota_core::UnixMillis;
-use rota_store::{AnyStore, Location};
+use rota_store::{AnyStore, Location, Secret};
 use rota_verbs::{Context, checked_name};
 
 use crate::args::Common;
@@ -49,9 +49,10 @@ fn place(
     base: &Path,
     here: &Path,
 ) -> CliResult<Location> {
-    match given(&common.store, "ROTA_STORE")? {
+    let flag = common.store.as_ref().map(|store| store.expose().to_owned());
+    match given(&flag, "ROTA_STORE")? {
         Some(store) => location(&store, here),
-        None => match config.store.as_ref().filter(|store| !store.is_empty()) {
+        None => match config.store.as_ref().map(Secret::expose).filter(|store| !store.is_empty()) {
             Some(store) => location(store, config_folder),
             None => Ok(Location::Sqlite(base.join(".rota").join("rota.db"))),
         },

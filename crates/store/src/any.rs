@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::fault::{Fault, Outcome};
 use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresStore};
+use crate::secret::Secret;
 use crate::sqlite::{self, SqliteStore};
 use crate::store::{Access, Intent, Store, block_on, need_runtime};
 use crate::tx::AnyTx;
@@ -16,8 +17,8 @@ pub enum Location {
     Memory,
     /// `sqlite:PATH`
     Sqlite(PathBuf),
-    /// `postgres://…`; may hold a password, so it is never shown.
-    Postgres(String),
+    /// `postgres://…`, which may hold a password.
+    Postgres(Secret),
 }
 
 impl Location {
@@ -30,7 +31,7 @@ impl Location {
             return Ok(Self::Sqlite(PathBuf::from(path)));
         }
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres(text.to_owned()));
+            return Ok(Self::Postgres(text.into()));
         }
         // What is behind the scheme may hold a password.
         let shown = text.split_once(':').map_or(text.to_owned(), |(scheme, _)| format!("{scheme}:…"));
@@ -56,7 +57,7 @@ impl AnyStore {
             Location::Sqlite(path) => SqliteStore::open(path).map(Self::Sqlite),
             Location::Postgres(url) => {
                 need_runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
-                block_on(PostgresStore::open(url)).map(Self::Postgres)
+                block_on(PostgresStore::open(url.expose())).map(Self::Postgres)
             }
         }
     }
@@ -70,7 +71,7 @@ impl AnyStore {
             Location::Sqlite(path) => Ok((sqlite::schema_at(path)?, sqlite::SCHEMA)),
             Location::Postgres(url) => {
                 need_runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
-                Ok((block_on(PostgresStore::schema_at(url))?, postgres::SCHEMA))
+                Ok((block_on(PostgresStore::schema_at(url.expose()))?, postgres::SCHEMA))
             }
         }
     }

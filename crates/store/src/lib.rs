@@ -13,6 +13,7 @@ mod files;
 pub mod intents;
 pub mod memory;
 pub mod postgres;
+mod secret;
 pub mod sqlite;
 mod store;
 mod tx;
@@ -22,6 +23,7 @@ mod watch;
 pub use any::{AnyStore, Location};
 pub use fault::{Error, Fault, Outcome};
 pub use files::{make_whole, part_of};
+pub use secret::Secret;
 pub use store::{Access, Intent, Store, block_on};
 pub use tx::{
     AgentRow, AnyTx, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, HeadQuery, Level,

@@ -1,24 +1,29 @@
 //! kill -9 on claiming and settling processes (P1, P2, X1): what was acknowledged is there, nothing was granted twice.
 //!
-//! Threads run the real binary on one file and end it at seeded moments. `ROTA_KILL9_ROUNDS` sets how many processes
+//! Threads run the real binary on one store and end it at seeded moments; a server is stopped at once and started again
+//! meanwhile. `ROTA_KILL9_ROUNDS` sets how many processes
 //! are killed, `ROTA_KILL9_SEED` repeats a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::process::{Child, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rota_core::event::{Event, EventKind, Folded, fold};
 use rota_core::transition::Verb;
 use rota_core::{Status, Task, TaskId};
-use rota_store::sqlite::SqliteStore;
 use rota_store::{Access, EventFilter, Intent, ListFilter, Outcome, Store, Tx, block_on};
+
+use rota_testbed::{Durability, Server};
 
 use crate::support::Lab;
 
 const WORKERS: u64 = 4;
+/// How often a server is restarted in a run.
+const RESTARTS: u64 = 20;
 
 /// SplitMix64: small, seeded, good enough to choose moments.
 struct Random(u64);
@@ -49,6 +54,8 @@ struct Worker<'a> {
     /// How long a process lately took: the range of moments.
     lately: Duration,
     kills_left: &'a AtomicU64,
+    /// What else happens with every kill, by how many are left.
+    disturb: &'a (dyn Fn(u64) + Sync),
     told: Told,
 }
 
@@ -56,12 +63,40 @@ fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+fn rounds() -> u64 {
+    variable("ROTA_KILL9_ROUNDS", 200)
+}
+
 #[test]
 fn acknowledged_is_there_and_nothing_is_granted_twice() {
-    let rounds = variable("ROTA_KILL9_ROUNDS", 200);
+    let lab = Lab::new();
+    kill_and_judge(&lab, &|_| {});
+    let connection = rusqlite::Connection::open(lab.database()).unwrap();
+    let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(integrity, "ok");
+}
+
+/// The same on PostgreSQL with fsync, whose server is stopped at once and started again twenty times under load.
+#[test]
+fn clients_are_killed_and_the_server_restarts() {
+    let server = Server::start(Durability::Full).unwrap();
+    let restarts = Mutex::new(0);
+    kill_and_judge(&Lab::on(server.url("rota")), &|kills_left| {
+        if kills_left.is_multiple_of((rounds() / RESTARTS).max(1)) {
+            // One at a time: others may have come this far meanwhile.
+            let mut restarts = restarts.lock().unwrap();
+            server.crash();
+            server.up().unwrap();
+            *restarts += 1;
+        }
+    });
+    assert!(restarts.into_inner().unwrap() >= RESTARTS);
+}
+
+fn kill_and_judge(lab: &Lab, disturb: &(dyn Fn(u64) + Sync)) {
+    let rounds = rounds();
     let seed = variable("ROTA_KILL9_SEED", RandomState::new().hash_one(rounds));
     println!("kill9: ROTA_KILL9_SEED={seed} ROTA_KILL9_ROUNDS={rounds}");
-    let lab = Lab::new();
     let line =
         |number: u64| format!("{{\"id\":\"t{number}\",\"t\":\"Task {number}\",\"p\":{}}}\n", number % 3);
     let plan: String = (0..rounds * 2 + 50).map(line).collect();
@@ -71,11 +106,12 @@ fn acknowledged_is_there_and_nothing_is_granted_twice() {
     let usual = begun.elapsed();
     let kills_left = AtomicU64::new(rounds);
     let worker = |number: u64| Worker {
-        lab: &lab,
+        lab,
         name: format!("w{number}"),
         random: Random(seed.wrapping_add(number.wrapping_mul(0x1234_5678_9abc_def1))),
         lately: usual,
         kills_left: &kills_left,
+        disturb,
         told: Told::default(),
     };
     let told: Vec<Told> = std::thread::scope(|scope| {
@@ -83,11 +119,10 @@ fn acknowledged_is_there_and_nothing_is_granted_twice() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(told.iter().map(|told| told.kills).sum::<u64>() >= rounds, "seed {seed}");
-    let everything = read(&lab);
+    let everything = block_on(lab.open().perform(&ReadAll)).unwrap();
     judge(&everything, &told, seed);
-    let connection = rusqlite::Connection::open(lab.database()).unwrap();
-    let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-    assert_eq!(integrity, "ok", "seed {seed}");
+    let doctor = lab.line("doctor").ok();
+    assert!(doctor.ends_with("nothing is wrong\n"), "{doctor}, seed {seed}");
     assert_eq!(lab.line("task claim").code, 0, "work goes on");
 }
 
@@ -148,9 +183,11 @@ impl Worker<'_> {
         }
         if killed {
             self.told.kills += 1;
-            self.kills_left
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-                .ok();
+            let one_less = |left: u64| left.checked_sub(1);
+            let before = self.kills_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+            if let Ok(kills_left) = before {
+                (self.disturb)(kills_left);
+            }
         }
         (output, killed)
     }
@@ -181,11 +218,6 @@ impl Intent for ReadAll {
         let tasks = rows.into_iter().map(|row| (row.task.id.clone(), row.task)).collect();
         Ok(Everything { tasks, events: tx.events("default", &EventFilter::default()).await? })
     }
-}
-
-fn read(lab: &Lab) -> Everything {
-    let store = SqliteStore::open(&lab.database()).unwrap();
-    block_on(store.perform(&ReadAll)).unwrap()
 }
 
 fn judge(everything: &Everything, told: &[Told], seed: u64) {

@@ -24,6 +24,7 @@ mod moves;
 mod peek;
 mod plan_status;
 mod plan_sync;
+mod postgres;
 mod show;
 mod support;
 mod update;

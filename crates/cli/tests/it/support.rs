@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use expect_test::Expect;
+use rota_store::{AnyStore, Location};
 use tempfile::TempDir;
 
 /// A folder outside of any repository.
 pub struct Lab {
     folder: TempDir,
+    /// Where tasks are kept, if not in the folder.
+    store: Option<String>,
 }
 
 /// What a process left behind.
@@ -59,7 +62,12 @@ pub fn rota_in(program: &Path, folder: &Path) -> Command {
 
 impl Lab {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), store: None }
+    }
+
+    /// With a store elsewhere.
+    pub fn on(store: String) -> Self {
+        Self { store: Some(store), ..Self::new() }
     }
 
     pub fn path(&self) -> &Path {
@@ -71,7 +79,20 @@ impl Lab {
     }
 
     pub fn command(&self) -> Command {
-        rota_in(Path::new(ROTA), self.path())
+        let mut command = rota_in(Path::new(ROTA), self.path());
+        if let Some(store) = &self.store {
+            command.env("ROTA_STORE", store);
+        }
+        command
+    }
+
+    /// The same store from within this process.
+    pub fn open(&self) -> AnyStore {
+        let location = match &self.store {
+            Some(store) => Location::parse(store).unwrap(),
+            None => Location::Sqlite(self.database()),
+        };
+        AnyStore::open(&location).unwrap()
     }
 
     /// Runs with arguments as they are.

@@ -20,6 +20,7 @@ use super::url::{SslMode, Target};
 use super::wire::{Stream, Wire};
 use super::{PATIENCE, faults};
 use crate::fault::Fault;
+use crate::secret::Secret;
 
 /// "May we encrypt?", as the protocol asks it.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
@@ -153,6 +154,11 @@ impl Connector {
         // Encryption is agreed on already, below what tokio-postgres sees.
         let mut config = self.target.config.clone();
         config.ssl_mode(tokio_postgres::config::SslMode::Disable);
+        if config.get_password().is_none()
+            && let Some(password) = self.password(host, port)
+        {
+            config.password(password.expose());
+        }
         let (client, mut connection) = config.connect_raw(wire, NoTls).await.map_err(|error| Failed {
             because_of_the_way: error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION),
             fault: faults::of(&self.target.place, error),
@@ -169,6 +175,13 @@ impl Connector {
         let client = ClientWrapper::new(client, task);
         self.look(&client, served.by()).await?;
         Ok(client)
+    }
+
+    /// What the file of passwords has for this host.
+    fn password(&self, host: &Host, port: u16) -> Option<&Secret> {
+        let user = self.target.config.get_user().unwrap_or_default();
+        let database = self.target.config.get_dbname().unwrap_or(user);
+        self.target.passwords.password(host, port, database, user)
     }
 
     /// Whether this is the server itself, and one that we may write to if that was asked for.

@@ -16,6 +16,7 @@ mod connect;
 mod faults;
 mod listen;
 mod migrate;
+mod passfile;
 mod readback;
 mod retry;
 mod row;

@@ -1,7 +1,8 @@
 //! `postgres://…` as libpq reads it: where the server is, how to get in, which schema is ours.
 //!
-//! What the URL leaves open comes from libpq's environment (`PGHOST`, `PGPASSWORD`, `PGSSLMODE` …). A few parameters are
-//! Rota's own: `schema`, `pool`, `pool_wait` and `prepare`. A password is never part of a message.
+//! What the URL leaves open comes from libpq's environment (`PGHOST`, `PGPASSWORD`, `PGSSLMODE` …) and its file of
+//! passwords. A few parameters are Rota's own: `schema`, `pool`, `pool_wait` and `prepare`. A password is never part of a
+//! message.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
+use super::passfile::Passfile;
 use super::{PATIENCE, ask::Prepare};
 use crate::fault::Fault;
 
@@ -17,6 +19,9 @@ use crate::fault::Fault;
 const POOL_SIZE: usize = 32;
 /// The most that `pool` may say.
 const POOL_MOST: usize = 1_000;
+
+/// Where servers keep their sockets.
+pub(super) const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// How a variable of the environment is read.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -59,6 +64,8 @@ pub(super) struct Encryption {
 /// A parsed URL. It holds the password inside `config` and is never shown.
 pub(super) struct Target {
     pub config: Config,
+    /// Passwords per host, for when `config` has none.
+    pub passwords: Passfile,
     pub encryption: Encryption,
     /// Host, port and database: never the password.
     pub place: String,
@@ -79,8 +86,8 @@ struct Own {
     values: Vec<(&'static str, String)>,
 }
 
-const OWN: [&str; 8] =
-    ["schema", "pool", "pool_wait", "prepare", "sslmode", "sslrootcert", "sslcert", "sslkey"];
+const OWN: [&str; 9] =
+    ["schema", "pool", "pool_wait", "prepare", "sslmode", "sslrootcert", "sslcert", "sslkey", "passfile"];
 
 impl Own {
     fn get(&self, key: &str) -> Option<&str> {
@@ -91,9 +98,10 @@ impl Own {
 impl Target {
     /// Reads a URL, and the environment for what it leaves open.
     pub fn parse(url: &str, environment: Environment<'_>) -> Result<Self, Fault> {
+        refuse_raw_at(url)?;
         let (base, own) = take_own(url)?;
         let base = with_port(base, environment)?;
-        let mut config = Config::from_str(&base).map_err(|error| bad(readable(url, &error)))?;
+        let mut config = Config::from_str(&base).map_err(|error| bad(readable(&error)))?;
         fill(&mut config, environment)?;
         let connect_timeout = *config.get_connect_timeout().unwrap_or(&PATIENCE);
         if config.get_application_name().is_none() {
@@ -107,6 +115,7 @@ impl Target {
         let pool_wait = number(&own, "pool_wait", 1..=3_600)?.unwrap_or(PATIENCE.as_secs() as usize);
         Ok(Self {
             place: place(&config),
+            passwords: Passfile::read(passfile(&own, environment)),
             encryption,
             schema,
             pool_size: number(&own, "pool", 1..=POOL_MOST)?.unwrap_or(POOL_SIZE),
@@ -134,8 +143,7 @@ fn number(own: &Own, key: &str, range: std::ops::RangeInclusive<usize>) -> Resul
 /// Takes out of the URL what tokio-postgres would not understand.
 fn take_own(url: &str) -> Result<(String, Own), Fault> {
     let mut own = Own::default();
-    // A '?' in a password stands before the '@'.
-    let head = url.rfind('@').unwrap_or(0);
+    let head = hosts_of(url);
     let Some(start) = url[head..].find('?').map(|at| head + at) else { return Ok((url.to_owned(), own)) };
     let (base, query) = (&url[..start], &url[start + 1..]);
     let mut rest = Vec::new();
@@ -167,11 +175,25 @@ fn decoded(text: &str) -> Result<String, Fault> {
     String::from_utf8(bytes).map_err(|_| bad("a parameter is not UTF-8"))
 }
 
-/// Why the URL could not be read; nothing of a password that was not escaped.
-fn readable(url: &str, error: &tokio_postgres::Error) -> String {
-    if url.matches('@').count() > 1 {
-        return "it has more than one '@': write %40 for those inside a password".to_owned();
+/// Where the hosts begin: behind user and password, which end at the '@', if it comes before any '/'.
+fn hosts_of(url: &str) -> usize {
+    let start = url.find("//").map_or(0, |at| at + 2);
+    let end = url[start..].find(['@', '/']).map(|at| start + at);
+    end.filter(|end| url[*end..].starts_with('@')).map_or(start, |at| at + 1)
+}
+
+/// A password that is not escaped would be taken for a host, a database or a parameter, and be named as such.
+fn refuse_raw_at(url: &str) -> Result<(), Fault> {
+    let rest = &url[hosts_of(url)..];
+    let named = rest.split('?').next().unwrap_or_default();
+    if named.contains('@') || url.matches('@').count() > 1 {
+        return Err(bad("it has an '@' too many: write %40 for '@' and %2F for '/' inside a password"));
     }
+    Ok(())
+}
+
+/// Why the URL could not be read.
+fn readable(error: &tokio_postgres::Error) -> String {
     let source = std::error::Error::source(error).map_or(String::new(), |source| format!(": {source}"));
     format!("{error}{source}")
 }
@@ -222,7 +244,7 @@ fn port(environment: Environment<'_>) -> Result<Option<u16>, Fault> {
 /// Hosts that are named without a port get that of the environment: tokio-postgres would say 5432.
 fn with_port(base: String, environment: Environment<'_>) -> Result<String, Fault> {
     let Some(port) = port(environment)? else { return Ok(base) };
-    let start = base.rfind('@').map(|at| at + 1).or_else(|| base.find("//").map(|at| at + 2)).unwrap_or(0);
+    let start = hosts_of(&base);
     let end = base[start..].find(['/', '?']).map_or(base.len(), |at| start + at);
     let hosts = &base[start..end];
     if hosts.is_empty() {
@@ -240,9 +262,8 @@ fn with_port(base: String, environment: Environment<'_>) -> Result<String, Fault
 
 /// A socket where servers keep it, else this machine by name.
 fn default_host(port: u16) -> &'static str {
-    let folders = ["/var/run/postgresql", "/tmp"];
     let socket = |folder: &&str| Path::new(folder).join(format!(".s.PGSQL.{port}")).exists();
-    folders.into_iter().find(socket).unwrap_or("localhost")
+    SOCKET_FOLDERS.into_iter().find(socket).unwrap_or("localhost")
 }
 
 fn encryption(own: &Own, environment: Environment<'_>) -> Result<Encryption, Fault> {
@@ -270,6 +291,15 @@ fn encryption(own: &Own, environment: Environment<'_>) -> Result<Encryption, Fau
         _ => return Err(bad("sslcert and sslkey go together")),
     };
     Ok(Encryption { mode, roots: roots.unwrap_or(Roots::System), identity })
+}
+
+/// Where libpq looks for passwords.
+fn passfile(own: &Own, environment: Environment<'_>) -> Option<PathBuf> {
+    let named = own.get("passfile").map(str::to_owned).or_else(|| environment("PGPASSFILE"));
+    match named.filter(|path| !path.is_empty()) {
+        Some(path) => Some(path.into()),
+        None => Some(Path::new(&environment("HOME")?).join(".pgpass")),
+    }
 }
 
 /// The file that libpq trusts if it is there.
@@ -339,6 +369,8 @@ mod tests {
         assert_eq!(target("postgres://a:1,b/x", &[("PGPORT", "7")]).config.get_ports(), [1, 7]);
         assert_eq!(target("postgres:///x", &[("PGHOST", "/run/pg")]).place, "postgres:///run/pg:5432/x");
         assert_eq!(target("postgresql://u@/x?host=/a%20b&port=7", &[]).place, "postgres:///a b:7/x");
+        assert_eq!(target("postgres://u:a?b@h/x?schema=s", &[]).config.get_password(), Some(&b"a?b"[..]));
+        assert_eq!(target("postgres://h/x?application_name=a@b&schema=s", &[]).schema, "s");
     }
 
     #[test]
@@ -373,6 +405,8 @@ mod tests {
             ("postgres://u:hunter2@h/d?nonsense=1", "nonsense"),
             ("postgres://u:hunter2@h:port/d", "port"),
             ("postgres://u:hun@ter2?hunter2=1@h:port/d", "%40"),
+            ("postgres://u:hun@hunter2@h/d", "%40"),
+            ("postgres://u:hun/hunter2@h/d", "%2F"),
             ("postgres://u:hunter2@h/d?sslmode=%zz", "two digits"),
         ];
         for (url, said) in cases {
