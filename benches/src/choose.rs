@@ -60,6 +60,7 @@ fn choose(store: &SqliteStore, name: &str) -> Result<(usize, f64, f64)> {
         overdue_before: rank::overdue_before(&policy, now),
         host: Some("here"),
         full_kinds: &[],
+        only_kinds: None,
         filter: &filter,
     };
     let level = block_on(tx.heads(&query))?.ok_or("nothing to choose from")?;

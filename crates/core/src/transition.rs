@@ -17,6 +17,7 @@ use crate::time::UnixMillis;
 pub enum Verb {
     Claim,
     Renew,
+    Iterate,
     Done,
     Fail,
     Lose,
@@ -60,6 +61,7 @@ use Status::{Active, Deleted, Done, Failed, Invalidated, Open, Parked, Paused};
 pub const TABLE: &[Rule] = &[
     Rule { verb: Verb::Claim, from: &[Open], to: &[Active], outcome: None, past: "granted", meaning: "grants a lease with a new fence" },
     Rule { verb: Verb::Renew, from: &[Active], to: &[Active], outcome: None, past: "renewed", meaning: "the holder extends its lease" },
+    Rule { verb: Verb::Iterate, from: &[Active], to: &[Active], outcome: None, past: "iterated", meaning: "the holder begins a loop's next iteration; its lease is extended" },
     Rule { verb: Verb::Done, from: &[Active], to: &[Done], outcome: Some(Outcome::Done), past: "done", meaning: "the holder reports success" },
     Rule { verb: Verb::Fail, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::Failed), past: "failed", meaning: "the holder reports failure; an attempt is counted, the policy's backoff and limit apply" },
     Rule { verb: Verb::Lose, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::Lost), past: "lost", meaning: "the lease expired and is reclaimed; as failed" },
@@ -117,16 +119,50 @@ impl Verb {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the verbs")]
 pub enum Command {
-    Claim { agent: Option<String>, ttl_ms: Option<i64> },
-    Renew { caller: Caller, ttl_ms: Option<i64> },
-    Done { caller: Caller, result: Option<Json> },
-    Fail { caller: Caller, reason: Option<String>, default_reason: &'static str },
+    Claim {
+        agent: Option<String>,
+        ttl_ms: Option<i64>,
+    },
+    /// A claim that also begins a loop's iteration, and binds the loop to the host that has its folders.
+    Begin {
+        agent: Option<String>,
+        host: Option<String>,
+    },
+    Iterate {
+        caller: Caller,
+    },
+    Renew {
+        caller: Caller,
+        ttl_ms: Option<i64>,
+    },
+    Done {
+        caller: Caller,
+        result: Option<Json>,
+    },
+    Fail {
+        caller: Caller,
+        reason: Option<String>,
+        default_reason: &'static str,
+    },
     Lose,
-    RateLimit { caller: Caller, blocked_until: Option<UnixMillis> },
-    Interrupt { caller: Caller },
-    Release { caller: Caller },
-    Exhaust { caller: Caller, reason: String },
-    Park { caller: Caller, reason: String },
+    RateLimit {
+        caller: Caller,
+        blocked_until: Option<UnixMillis>,
+    },
+    Interrupt {
+        caller: Caller,
+    },
+    Release {
+        caller: Caller,
+    },
+    Exhaust {
+        caller: Caller,
+        reason: String,
+    },
+    Park {
+        caller: Caller,
+        reason: String,
+    },
     Pause,
     Resume,
     Reset,
@@ -134,16 +170,23 @@ pub enum Command {
     Delete,
     Undelete,
     Cancel,
-    Invalidate { reason: String },
-    Orphan { parent: String },
-    Override { result: Option<Json> },
+    Invalidate {
+        reason: String,
+    },
+    Orphan {
+        parent: String,
+    },
+    Override {
+        result: Option<Json>,
+    },
 }
 
 impl Command {
     /// Its verb.
     pub const fn verb(&self) -> Verb {
         match self {
-            Self::Claim { .. } => Verb::Claim,
+            Self::Claim { .. } | Self::Begin { .. } => Verb::Claim,
+            Self::Iterate { .. } => Verb::Iterate,
             Self::Renew { .. } => Verb::Renew,
             Self::Done { .. } => Verb::Done,
             Self::Fail { .. } => Verb::Fail,
@@ -170,6 +213,7 @@ impl Command {
     pub const fn caller(&self) -> Option<&Caller> {
         match self {
             Self::Renew { caller, .. }
+            | Self::Iterate { caller }
             | Self::Done { caller, .. }
             | Self::Fail { caller, .. }
             | Self::RateLimit { caller, .. }
@@ -256,13 +300,21 @@ fn check_holder(task: &Task, caller: &Caller, policy: &QueuePolicy, verb: Verb) 
 }
 
 fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMillis) {
+    if ends_without_verdict(command) && task.status == Active {
+        task.tries = task.tries.saturating_sub(1);
+    }
     match command {
         Command::Claim { agent, ttl_ms } => {
-            task.status = Active;
-            task.fence = task.fence.next();
-            task.assignee = agent.clone();
-            task.lease_expires_at = Some(now.plus_ms(ttl_ms.unwrap_or_else(|| policy.lease_ttl())));
-            task.started_at = Some(now);
+            grant(task, agent, ttl_ms.unwrap_or_else(|| policy.lease_ttl()), now)
+        }
+        Command::Begin { agent, host } => {
+            grant(task, agent, policy.lease_ttl(), now);
+            task.host = task.host.take().or_else(|| host.clone());
+            begin_iteration(task);
+        }
+        Command::Iterate { .. } => {
+            task.lease_expires_at = Some(now.plus_ms(policy.lease_ttl()));
+            begin_iteration(task);
         }
         Command::Renew { ttl_ms, .. } => {
             task.lease_expires_at = Some(now.plus_ms(ttl_ms.unwrap_or_else(|| policy.lease_ttl())));
@@ -308,10 +360,40 @@ fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMil
     }
     if !matches!(
         command,
-        Command::RateLimit { .. } | Command::Claim { .. } | Command::Renew { .. } | Command::Interrupt { .. }
+        Command::RateLimit { .. }
+            | Command::Claim { .. }
+            | Command::Begin { .. }
+            | Command::Renew { .. }
+            | Command::Interrupt { .. }
     ) {
         task.limited_in_row = 0;
     }
+}
+
+fn grant(task: &mut Task, agent: &Option<String>, ttl_ms: i64, now: UnixMillis) {
+    task.status = Active;
+    task.fence = task.fence.next();
+    task.assignee = agent.clone();
+    task.lease_expires_at = Some(now.plus_ms(ttl_ms));
+    task.started_at = Some(now);
+}
+
+fn begin_iteration(task: &mut Task) {
+    task.iteration = task.iteration.saturating_add(1);
+    task.tries = task.tries.saturating_add(1);
+}
+
+/// Whether an iteration that is under way ends without having passed or failed, and so was no try.
+fn ends_without_verdict(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Lose
+            | Command::RateLimit { .. }
+            | Command::Interrupt { .. }
+            | Command::Release { .. }
+            | Command::Park { .. }
+            | Command::Pause
+    )
 }
 
 fn end_lease(task: &mut Task) {

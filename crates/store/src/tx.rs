@@ -134,6 +134,8 @@ pub struct HeadQuery<'a> {
     pub host: Option<&'a str>,
     /// Kinds that take no more.
     pub full_kinds: &'a [String],
+    /// The only kinds that are wanted; none for all.
+    pub only_kinds: Option<&'a [String]>,
     /// Which tasks are wanted.
     pub filter: &'a Filter,
 }
@@ -399,6 +401,12 @@ tx! {
     fn expired(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Vec<Row>;
     /// Moves tasks that have cooled down into the ready index; returns how many.
     fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> usize;
+    /// Open tasks whose artifact is not there yet, by insertion.
+    fn awaiting_artifact(&mut self, queue: i64, after_seq: u64, limit: usize) -> Vec<Row>;
+    /// How many tasks nothing holds back.
+    fn ready_count(&mut self, queue: i64, now: UnixMillis) -> u64;
+    /// When the first of those that only wait for a time may run.
+    fn next_due(&mut self, queue: i64) -> Option<UnixMillis>;
     /// Unsettled leases by kind, expired ones too.
     fn active_by_kind(&mut self, queue: i64) -> BTreeMap<String, u32>;
     /// The heads of the next priority that has any.

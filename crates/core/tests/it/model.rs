@@ -32,7 +32,7 @@ impl Model {
         let from = self.status;
         let is = |list: &[Status]| list.contains(&from);
         let allowed = match command {
-            Command::Claim { .. } => is(&[Open]),
+            Command::Claim { .. } | Command::Begin { .. } => is(&[Open]),
             Command::Park { .. } => is(&[Open, Active, Paused, Failed]),
             Command::Pause | Command::Override { .. } => is(&[Open, Active]),
             Command::Resume => is(&[Paused]),
@@ -53,10 +53,10 @@ impl Model {
             self.may_speak(caller, rules.require_lease && !matches!(command, Command::Park { .. }))?;
         }
         match command {
-            Command::Claim { agent, .. } => {
+            Command::Claim { agent, .. } | Command::Begin { agent, .. } => {
                 (self.status, self.fence, self.agent) = (Active, self.fence + 1, agent.clone());
             }
-            Command::Renew { .. } => {}
+            Command::Renew { .. } | Command::Iterate { .. } => {}
             Command::Done { .. } | Command::Override { .. } => self.status = Done,
             Command::Fail { .. } => self.ends_badly(rules.counts.failed, rules, now),
             Command::Lose => self.ends_badly(rules.counts.lost, rules, now),

@@ -58,6 +58,7 @@ pub fn command(verb: Verb, caller: Caller) -> Command {
     match verb {
         Verb::Claim => Command::Claim { agent: Some("b".into()), ttl_ms: Some(60_000) },
         Verb::Renew => Command::Renew { caller, ttl_ms: Some(60_000) },
+        Verb::Iterate => Command::Iterate { caller },
         Verb::Done => Command::Done { caller, result },
         Verb::Fail => Command::Fail { caller, reason: Some("boom".into()), default_reason: FAILED_REASON },
         Verb::Lose => Command::Lose,

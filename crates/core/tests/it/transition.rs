@@ -15,6 +15,7 @@ const GRID: &str = "
             open active paused done failed parked invalidated deleted
 Claim       x    .      .      .    .      .      .           .
 Renew       .    x      .      .    .      .      .           .
+Iterate     .    x      .      .    .      .      .           .
 Done        .    x      .      .    .      .      .           .
 Fail        .    x      .      .    .      .      .           .
 Lose        .    x      .      .    .      .      .           .
@@ -105,19 +106,20 @@ fn what_every_step_does_to_every_field() {
     expect![[r#"
         Claim open: assignee="b" fence=8 leaseExpiresAt=@61000 startedAt=@1000 status="active"
         Renew active: leaseExpiresAt=@61000
+        Iterate active: iteration=6 leaseExpiresAt=@601000 limitedInRow=0 tries=5
         Done active: finishedAt=@1000 leaseExpiresAt=null limitedInRow=0 result={"commit":"c"} status="done"
         Fail active: assignee=null attempts=2 failReason="boom" leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 status="open"
-        Lose active: assignee=null attempts=2 failReason="lease expired (host did not complete)" leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 status="open"
-        RateLimit active: assignee=null leaseExpiresAt=null limitedInRow=3 nextEligibleAt=@21000 openSince=@1000 status="open"
-        Interrupt active: assignee=null leaseExpiresAt=null nextEligibleAt=null openSince=@1000 status="open"
-        Release active: assignee=null leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 status="open"
+        Lose active: assignee=null attempts=2 failReason="lease expired (host did not complete)" leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 status="open" tries=3
+        RateLimit active: assignee=null leaseExpiresAt=null limitedInRow=3 nextEligibleAt=@21000 openSince=@1000 status="open" tries=3
+        Interrupt active: assignee=null leaseExpiresAt=null nextEligibleAt=null openSince=@1000 status="open" tries=3
+        Release active: assignee=null leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 status="open" tries=3
         Exhaust active: assignee=null failReason="out of iterations" finishedAt=@1000 leaseExpiresAt=null limitedInRow=0 status="failed"
         Park open: limitedInRow=0 nextEligibleAt=null parkedReason="look at it" status="parked"
-        Park active: assignee=null leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null parkedReason="look at it" status="parked"
+        Park active: assignee=null leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null parkedReason="look at it" status="parked" tries=3
         Park paused: limitedInRow=0 nextEligibleAt=null parkedReason="look at it" status="parked"
         Park failed: finishedAt=null limitedInRow=0 nextEligibleAt=null parkedReason="look at it" status="parked"
         Pause open: limitedInRow=0 status="paused"
-        Pause active: assignee=null leaseExpiresAt=null limitedInRow=0 status="paused"
+        Pause active: assignee=null leaseExpiresAt=null limitedInRow=0 status="paused" tries=3
         Resume paused: limitedInRow=0 openSince=@1000 status="open"
         Reset parked: attempts=0 failReason=null limitedInRow=0 nextEligibleAt=null openSince=@1000 parkedReason=null result=null status="open" tries=0
         Reset failed: attempts=0 failReason=null finishedAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 parkedReason=null result=null status="open" tries=0
@@ -439,8 +441,9 @@ a -  8  stale_lease  stale_lease
 - a  6  stale_lease  stale_lease
 ";
 
-const HOLDERS_VERBS: [Verb; 8] = [
+const HOLDERS_VERBS: [Verb; 9] = [
     Verb::Renew,
+    Verb::Iterate,
     Verb::Done,
     Verb::Fail,
     Verb::RateLimit,

@@ -17,6 +17,7 @@ pub mod check;
 pub mod claim;
 pub mod edit;
 pub mod graph;
+pub mod iterate;
 pub mod journal;
 pub mod lab;
 pub mod leases;
@@ -134,6 +135,14 @@ macro_rules! conformance_suite {
                 a_dry_run_only_counts
                 ten_thousand_lines
                 specs_bound_what_may_be_lost
+            }
+            iterate {
+                a_grant_begins_an_iteration
+                completing_brings_the_children
+                a_bad_child_completes_nothing
+                an_invalidated_child_is_revived
+                artifacts_are_awaited
+                lapsed_leases_and_the_backlog
             }
             edit {
                 fields_change_and_done_is_immutable

@@ -134,6 +134,7 @@ impl Snapshot {
                 overdue_before: rank::overdue_before(policy, self.now),
                 host: None,
                 full_kinds: &[],
+                only_kinds: None,
                 filter: &Filter::default(),
             };
             let Some(level) = tx.heads(&query).await?.filter(|_| levels.len() < LEVELS) else {

@@ -22,6 +22,7 @@ pub struct NewTask {
     pub parent: Option<TaskId>,
     pub triggered_by: Option<String>,
     pub parent_iteration: Option<u32>,
+    pub artifact_present: bool,
     pub description: Option<String>,
     pub category: Option<String>,
     pub steps: Vec<String>,
@@ -55,6 +56,7 @@ impl NewTask {
             parent: None,
             triggered_by: None,
             parent_iteration: None,
+            artifact_present: false,
             description: None,
             category: None,
             steps: Vec::new(),
@@ -79,6 +81,7 @@ impl NewTask {
             parent: self.parent.clone(),
             triggered_by: self.triggered_by.clone(),
             parent_iteration: self.parent_iteration,
+            artifact_present: self.artifact_present,
             description: self.description.clone(),
             category: self.category.clone(),
             steps: self.steps.clone(),
@@ -108,37 +111,42 @@ impl Intent for Add {
             return Ok(added);
         }
         let cx = Cx::open(tx, &self.call).await?;
-        let batch: BTreeSet<&TaskId> = self.tasks.iter().map(|task| &task.id).collect();
         if self.tasks.iter().any(|task| !task.deps.is_empty()) {
             tx.lock_edges(&cx.scope).await?;
         }
-        let settled = check(tx, &cx, &self.tasks, &batch).await?;
-        let ids: Vec<TaskId> = self.tasks.iter().map(|task| task.id.clone()).collect();
-        let fences = last_fences(tx, &cx, &ids).await?;
-        let mut queues = BTreeMap::new();
-        let mut added = Vec::with_capacity(self.tasks.len());
-        for new in &self.tasks {
-            let key = match queues.get(&new.queue) {
-                Some(key) => *key,
-                None => tx.ensure_queue(&cx.scope, &new.queue).await?.key,
-            };
-            queues.insert(new.queue.clone(), key);
-            let open_blockers = new.deps.iter().filter(|dep| !settled.contains(*dep)).count();
-            let mut task = build(tx, &cx, new).await?;
-            task.fence = fences.get(&new.id).copied().unwrap_or_default();
-            let row = Row { task, open_blockers: u32::try_from(open_blockers).unwrap_or(u32::MAX) };
-            added.push(write::create(tx, &cx, row, key).await?);
-        }
-        let within_batch = |new: &NewTask| new.deps.iter().any(|dep| batch.contains(dep));
-        let mut rows = Vec::with_capacity(added.len());
-        for (row, new) in added.into_iter().zip(&self.tasks) {
-            rows.push(edges::write_new(tx, &cx, row, &new.deps).await?.task);
-        }
-        if self.tasks.iter().any(within_batch) {
-            edges::refuse_cycle(tx, &cx, &ids).await?;
-        }
-        Ok(rows)
+        add_all(tx, &cx, &self.tasks).await
     }
+}
+
+/// The same inside a transaction that has begun; where there are dependencies it has the turn to write edges.
+pub(super) async fn add_all<T: Tx>(tx: &mut T, cx: &Cx, tasks: &[NewTask]) -> Outcome<Vec<Task>> {
+    let batch: BTreeSet<&TaskId> = tasks.iter().map(|task| &task.id).collect();
+    let settled = check(tx, cx, tasks, &batch).await?;
+    let ids: Vec<TaskId> = tasks.iter().map(|task| task.id.clone()).collect();
+    let fences = last_fences(tx, cx, &ids).await?;
+    let mut queues = BTreeMap::new();
+    let mut added = Vec::with_capacity(tasks.len());
+    for new in tasks {
+        let key = match queues.get(&new.queue) {
+            Some(key) => *key,
+            None => tx.ensure_queue(&cx.scope, &new.queue).await?.key,
+        };
+        queues.insert(new.queue.clone(), key);
+        let open_blockers = new.deps.iter().filter(|dep| !settled.contains(*dep)).count();
+        let mut task = build(tx, cx, new).await?;
+        task.fence = fences.get(&new.id).copied().unwrap_or_default();
+        let row = Row { task, open_blockers: u32::try_from(open_blockers).unwrap_or(u32::MAX) };
+        added.push(write::create(tx, cx, row, key).await?);
+    }
+    let within_batch = |new: &NewTask| new.deps.iter().any(|dep| batch.contains(dep));
+    let mut rows = Vec::with_capacity(added.len());
+    for (row, new) in added.into_iter().zip(tasks) {
+        rows.push(edges::write_new(tx, cx, row, &new.deps).await?.task);
+    }
+    if tasks.iter().any(within_batch) {
+        edges::refuse_cycle(tx, cx, &ids).await?;
+    }
+    Ok(rows)
 }
 
 /// An id that was pruned goes on from its last fence: no lease of its earlier life can be taken for a new one.
@@ -187,15 +195,15 @@ async fn check<T: Tx>(
 }
 
 async fn build<T: Tx>(tx: &mut T, cx: &Cx, new: &NewTask) -> Outcome<Task> {
-    let depth = match &new.parent {
+    let (depth, host) = match &new.parent {
         Some(parent) => {
             // Locked for the same reason: a parent that finishes now readies its children.
             let row = tx.task(&cx.scope, parent).await?;
             let row = row.filter(|row| row.task.status != Status::Deleted);
             let row = row.ok_or_else(|| Refusal::ParentNotFound { id: parent.clone() })?;
-            graph::child_depth(&new.id, row.task.depth)?
+            (graph::child_depth(&new.id, row.task.depth)?, row.task.host)
         }
-        None => 0,
+        None => (0, None),
     };
-    Ok(Task { depth, ..new.at_root(&cx.scope, cx.policy(&new.queue), cx.now) })
+    Ok(Task { depth, host, ..new.at_root(&cx.scope, cx.policy(&new.queue), cx.now) })
 }

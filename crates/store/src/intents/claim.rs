@@ -8,7 +8,7 @@ use rota_core::obstacle::{self, Obstacle, Reason, Viewer};
 use rota_core::policy::{QueuePolicy, Reclaim};
 use rota_core::rank::{self, Rankable};
 use rota_core::select::{self, Candidate, Room};
-use rota_core::transition::Command;
+use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Task, TaskId};
 
 use super::{Call, Cx, find_queue, find_task, write};
@@ -94,6 +94,24 @@ pub(super) async fn grant_next<T: Tx>(
     claim: &Claim,
     queue: Option<QueueRow>,
 ) -> Outcome<Vec<Grant>> {
+    let command = Command::Claim { agent: claim.agent.clone(), ttl_ms: claim.ttl_ms };
+    grant_by(tx, cx, claim, queue, &How { command, only_kinds: None }).await
+}
+
+/// What a grant does to a task, and which kinds are wanted.
+pub(super) struct How<'a> {
+    pub command: Command,
+    pub only_kinds: Option<&'a [String]>,
+}
+
+/// The same by another command than a plain claim.
+pub(super) async fn grant_by<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    claim: &Claim,
+    queue: Option<QueueRow>,
+    how: &How<'_>,
+) -> Outcome<Vec<Grant>> {
     let Some(queue) = queue else { return Ok(Vec::new()) };
     let policy = cx.policy(&claim.queue);
     if policy.reclaim == Reclaim::Auto {
@@ -104,8 +122,8 @@ pub(super) async fn grant_next<T: Tx>(
     }
     while tx.admit_due(queue.key, cx.now, BATCH).await? == BATCH {}
     let mut chosen = Vec::new();
-    for row in choose(tx, cx, claim, &queue, policy).await? {
-        chosen.push(grant(tx, cx, &row, claim.agent.clone(), claim.ttl_ms).await?);
+    for row in choose(tx, cx, claim, &queue, how.only_kinds).await? {
+        chosen.push(grant(tx, cx, &row, &how.command).await?);
     }
     Ok(chosen)
 }
@@ -132,8 +150,9 @@ async fn choose<T: Tx>(
     cx: &Cx,
     claim: &Claim,
     queue: &QueueRow,
-    policy: &QueuePolicy,
+    only_kinds: Option<&[String]>,
 ) -> Outcome<Vec<Row>> {
+    let policy = cx.policy(&claim.queue);
     let active =
         if Room::is_bounded_by(policy) { tx.active_by_kind(queue.key).await? } else { BTreeMap::new() };
     let mut room = Room::new(policy, active);
@@ -152,6 +171,7 @@ async fn choose<T: Tx>(
             overdue_before: rank::overdue_before(policy, cx.now),
             host: claim.host.as_deref(),
             full_kinds: &full_kinds,
+            only_kinds,
             filter: &filter,
         };
         let Some(level) = tx.heads(&query).await? else { break };
@@ -177,15 +197,8 @@ fn candidate(row: &Row, policy: &QueuePolicy) -> Candidate {
     }
 }
 
-async fn grant<T: Tx>(
-    tx: &mut T,
-    cx: &Cx,
-    row: &Row,
-    agent: Option<String>,
-    ttl_ms: Option<i64>,
-) -> Outcome<Grant> {
-    let command = Command::Claim { agent, ttl_ms };
-    let applied = rota_core::transition::apply(&row.task, &command, cx.policy(&row.task.queue), cx.now)?;
+async fn grant<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, command: &Command) -> Outcome<Grant> {
+    let applied = transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now)?;
     let facts =
         row.task.triggered_by.iter().map(|_| write::fact("artifactPresent", &row.task.artifact_present));
     let data = EventData { facts: facts.collect(), ..EventData::default() };
@@ -245,7 +258,8 @@ impl Intent for ClaimById {
         if !reasons.is_empty() || !wanted {
             return Err(Refusal::NotEligible { id: self.id.clone(), reasons }.into());
         }
-        grant(tx, &cx, &row, self.agent.clone(), self.ttl_ms).await
+        let command = Command::Claim { agent: self.agent.clone(), ttl_ms: self.ttl_ms };
+        grant(tx, &cx, &row, &command).await
     }
 }
 

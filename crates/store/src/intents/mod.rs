@@ -12,6 +12,7 @@ pub mod edges;
 pub mod edit;
 pub mod follow;
 pub mod import;
+pub mod iterate;
 pub mod plan_sync;
 pub mod policy;
 pub mod prune;

@@ -132,6 +132,7 @@ async fn ready<T: Tx>(
             overdue_before: rank::overdue_before(cx.policy(&peek.queue), cx.now),
             host: peek.host.as_deref(),
             full_kinds: &[],
+            only_kinds: None,
             filter,
         };
         let Some(level) = tx.heads(&query).await? else { break };

@@ -274,6 +274,36 @@ impl Tx for MemoryTx {
         Ok(0)
     }
 
+    async fn awaiting_artifact(
+        &mut self,
+        queue: i64,
+        after_seq: u64,
+        limit: usize,
+    ) -> Result<Vec<Row>, Fault> {
+        let waits = |task: &Task| {
+            task.status == Status::Open
+                && task.triggered_by.is_some()
+                && !task.artifact_present
+                && task.seq > after_seq
+        };
+        let waiting = self.of_queue(queue).filter(|stored| waits(&stored.row.task));
+        let mut rows: Vec<Row> = waiting.map(|stored| stored.row.clone()).collect();
+        rows.sort_by_key(|row| row.task.seq);
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    async fn ready_count(&mut self, queue: i64, now: UnixMillis) -> Result<u64, Fault> {
+        Ok(self.ready(queue, now).count() as u64)
+    }
+
+    async fn next_due(&mut self, queue: i64) -> Result<Option<UnixMillis>, Fault> {
+        // Only what a time holds back alone; here nothing is told that its time has come.
+        let cools =
+            |stored: &&Stored| self.stage(&stored.row.task, UnixMillis::new(i64::MIN)) == Stage::Cooling;
+        Ok(self.of_queue(queue).filter(cools).filter_map(|stored| stored.row.task.next_eligible_at).min())
+    }
+
     async fn active_by_kind(&mut self, queue: i64) -> Result<BTreeMap<String, u32>, Fault> {
         let mut counts: BTreeMap<String, u32> = BTreeMap::new();
         for stored in self.of_queue(queue).filter(|stored| stored.row.task.status == Status::Active) {
@@ -293,7 +323,9 @@ impl Tx for MemoryTx {
                 _ => true,
             })
             .filter(|stored| {
-                !stored.row.task.kind.as_ref().is_some_and(|kind| query.full_kinds.contains(kind))
+                let kind = stored.row.task.kind.clone().unwrap_or_default();
+                !query.full_kinds.contains(&kind)
+                    && query.only_kinds.is_none_or(|kinds| kinds.contains(&kind))
             })
             .collect();
         let Some(priority) = wanted.iter().map(|stored| stored.row.task.sort_priority()).min() else {

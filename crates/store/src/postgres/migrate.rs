@@ -7,9 +7,10 @@ use super::{Object, Shared};
 use crate::fault::Fault;
 
 /// Numbered from 1; what was released is never changed. `{schema}` is the name of ours.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     include_str!("../../migrations/postgres/0001_tasks.sql"),
     include_str!("../../migrations/postgres/0002_upkeep.sql"),
+    include_str!("../../migrations/postgres/0003_loops.sql"),
 ];
 
 /// The newest schema this program knows.

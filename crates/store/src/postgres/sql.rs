@@ -65,7 +65,8 @@ macro_rules! buckets {
                      AND (kind, host, static_score) > (b.kind, b.host, b.static_score) \
                      ORDER BY kind, host, static_score LIMIT 1) n), \
              wanted AS MATERIALIZED (SELECT kind, host, static_score FROM bucket \
-                 WHERE (host = '' OR $3::text IS NULL OR host = $3) AND kind <> ALL($4::text[])) ",
+                 WHERE (host = '' OR $3::text IS NULL OR host = $3) AND kind <> ALL($4::text[]) \
+                 AND ($10::text[] IS NULL OR kind = ANY($10))) ",
             $($rest),+
         )
     };
@@ -98,19 +99,29 @@ pub const PLAIN_HEADS: &str = select!(
     "WHERE t.queue = $1 AND t.stage = 2 AND NOT t.bucketed AND t.sort_priority = $2 \
        AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $3) \
        AND (t.host = '' OR $4::text IS NULL OR t.host = $4) AND ($6::text IS NULL OR t.category = $6) \
-       AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) ORDER BY t.created_at, t.seq LIMIT $5"
+       AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) AND ($8::text[] IS NULL OR t.kind = ANY($8)) \
+     ORDER BY t.created_at, t.seq LIMIT $5"
 );
 pub const PLAIN_HEADS_LOCKED: &str = select!(
     "WHERE t.queue = $1 AND t.stage = 2 AND NOT t.bucketed AND t.sort_priority = $2 \
        AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $3) \
        AND (t.host = '' OR $4::text IS NULL OR t.host = $4) AND ($6::text IS NULL OR t.category = $6) \
-       AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) ORDER BY t.created_at, t.seq LIMIT $5 \
+       AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) AND ($8::text[] IS NULL OR t.kind = ANY($8)) \
+     ORDER BY t.created_at, t.seq LIMIT $5 \
      FOR NO KEY UPDATE OF t SKIP LOCKED"
 );
 /// Lets in what has cooled down.
 pub const ADMIT_DUE: &str = "WITH due AS MATERIALIZED (SELECT seq FROM tasks WHERE queue = $1 AND stage = 1 \
          AND next_eligible_at <= $2 ORDER BY next_eligible_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) \
      UPDATE tasks t SET stage = 2 FROM due WHERE t.seq = due.seq";
+pub const AWAITING_ARTIFACT: &str = select!(
+    "WHERE t.queue = $1 AND t.status = 'open' AND t.triggered_by IS NOT NULL AND NOT t.artifact_present \
+       AND t.seq > $2 ORDER BY t.seq LIMIT $3"
+);
+pub const READY_COUNT: &str = "SELECT count(*) FROM tasks WHERE queue = $1 AND stage = 2 \
+       OR queue = $1 AND stage = 1 AND next_eligible_at <= $2";
+pub const NEXT_DUE: &str = "SELECT next_eligible_at FROM tasks \
+     WHERE queue = $1 AND stage = 1 ORDER BY next_eligible_at LIMIT 1";
 pub const ACTIVE_BY_KIND: &str =
     "SELECT kind, count(*) FROM tasks WHERE queue = $1 AND status = 'active' GROUP BY kind";
 pub const RANK_READY: &str = "SELECT seq, sort_priority, static_score, created_at, ready_at FROM tasks \

@@ -113,7 +113,8 @@ impl PostgresTx {
         let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
         let text = if self.writes() { sql::PLAIN_HEADS_LOCKED } else { sql::PLAIN_HEADS };
         let (now, Filter { category, specs }) = (query.now.get(), query.filter);
-        let bound: Bound<'_> = &[&query.queue, &priority, &now, &query.host, &limit, category, specs];
+        let bound: Bound<'_> =
+            &[&query.queue, &priority, &now, &query.host, &limit, category, specs, &query.only_kinds];
         let rows = self.all(text, bound, row::task).await?;
         Ok(Some(Level { priority: row::unsigned(&found, 0)?, rows }))
     }
@@ -126,8 +127,18 @@ impl PostgresTx {
         let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
         let overdue = query.overdue_before.map(UnixMillis::get);
         let (now, Filter { category, specs }) = (query.now.get(), query.filter);
-        let bound: Bound<'_> =
-            &[&query.queue, &after, &query.host, &query.full_kinds, &now, &limit, &overdue, category, specs];
+        let bound: Bound<'_> = &[
+            &query.queue,
+            &after,
+            &query.host,
+            &query.full_kinds,
+            &now,
+            &limit,
+            &overdue,
+            category,
+            specs,
+            &query.only_kinds,
+        ];
         let seqs = self.all(sql::BUCKET_HEADS, bound, |row| get::<i64>(row, 0)).await?;
         let text = if self.writes() { sql::LOCK_HEADS } else { sql::TASKS_BY_SEQ };
         let rows = self.all(text, &[&seqs], row::task).await?;
@@ -330,6 +341,26 @@ impl Tx for PostgresTx {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let admitted = self.change(sql::ADMIT_DUE, &[&queue, &now.get(), &limit]).await?;
         Ok(usize::try_from(admitted).unwrap_or(usize::MAX))
+    }
+
+    async fn awaiting_artifact(
+        &mut self,
+        queue: i64,
+        after_seq: u64,
+        limit: usize,
+    ) -> Result<Vec<Row>, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.all(sql::AWAITING_ARTIFACT, &[&queue, &after_seq.cast_signed(), &limit], row::task).await
+    }
+
+    async fn ready_count(&mut self, queue: i64, now: UnixMillis) -> Result<u64, Fault> {
+        let row = self.one(sql::READY_COUNT, &[&queue, &now.get()]).await?;
+        row.as_ref().map_or(Ok(0), |row| row::unsigned(row, 0))
+    }
+
+    async fn next_due(&mut self, queue: i64) -> Result<Option<UnixMillis>, Fault> {
+        let row = self.one(sql::NEXT_DUE, &[&queue]).await?;
+        row.as_ref().map(|row| row::time(row, 0)).transpose()
     }
 
     async fn active_by_kind(&mut self, queue: i64) -> Result<BTreeMap<String, u32>, Fault> {

@@ -63,7 +63,8 @@ impl SqliteTx {
         loop {
             let (kind, host) = (bucket.kind().to_owned(), bucket.host().to_owned());
             let elsewhere = query.host.is_some_and(|here| !host.is_empty() && host != here);
-            let wanted = !elsewhere && !query.full_kinds.contains(&kind);
+            let of_kind = query.only_kinds.is_none_or(|kinds| kinds.contains(&kind));
+            let wanted = of_kind && !elsewhere && !query.full_kinds.contains(&kind);
             if wanted && overdue_of.as_ref().is_none_or(|(of, at)| *of != kind || *at != host) {
                 self.overdue(query, &bucket, &mut rows)?;
                 overdue_of = Some((kind.clone(), host.clone()));

@@ -122,6 +122,19 @@ pub const ANY_DUE: &str = "SELECT 1 FROM tasks INDEXED BY tasks_cooling \
 /// Lets in what has cooled down.
 pub const ADMIT_DUE: &str = "UPDATE tasks SET stage = 2 WHERE seq IN (SELECT seq FROM tasks INDEXED BY tasks_cooling \
      WHERE queue = ?1 AND stage = 1 AND next_eligible_at <= ?2 ORDER BY next_eligible_at LIMIT ?3)";
+pub const AWAITING_ARTIFACT: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM tasks t INDEXED BY tasks_awaiting CROSS JOIN queues q ON q.key = t.queue WHERE t.queue = ?1 \
+     AND t.status = 'open' AND t.triggered_by IS NOT NULL AND t.artifact_present = 0 AND t.seq > ?2 \
+     ORDER BY t.seq LIMIT ?3"
+);
+pub const READY_COUNT: &str =
+    "SELECT count(*) FROM tasks INDEXED BY tasks_ready WHERE queue = ?1 AND stage = 2";
+pub const DUE_COUNT: &str = "SELECT count(*) FROM tasks INDEXED BY tasks_cooling \
+     WHERE queue = ?1 AND stage = 1 AND next_eligible_at <= ?2";
+pub const NEXT_DUE: &str = "SELECT next_eligible_at FROM tasks INDEXED BY tasks_cooling \
+     WHERE queue = ?1 AND stage = 1 ORDER BY next_eligible_at LIMIT 1";
 pub const ACTIVE_BY_KIND: &str = "SELECT kind, count(*) FROM tasks INDEXED BY tasks_active \
      WHERE queue = ?1 AND status = 'active' GROUP BY kind";
 pub const RANK_READY: &str = "SELECT seq, sort_priority, static_score, created_at, ready_at FROM tasks \
@@ -237,6 +250,10 @@ pub const SERVED: &[(&str, &str, &str)] = &[
     ),
     ("ADMIT_DUE", ADMIT_DUE, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
     ("ACTIVE_BY_KIND", ACTIVE_BY_KIND, "tasks tasks_active (queue=?)"),
+    ("AWAITING_ARTIFACT", AWAITING_ARTIFACT, "t tasks_awaiting (queue=? AND seq>?)"),
+    ("READY_COUNT", READY_COUNT, "tasks tasks_ready (queue=?)"),
+    ("DUE_COUNT", DUE_COUNT, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
+    ("NEXT_DUE", NEXT_DUE, "tasks tasks_cooling (queue=?)"),
     ("RANK_DUE", RANK_DUE, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
     ("UPDATE_STATE", UPDATE_STATE, "tasks PRIMARY KEY (rowid=?)"),
     ("UPDATE_FIELDS", UPDATE_FIELDS, "tasks PRIMARY KEY (rowid=?)"),

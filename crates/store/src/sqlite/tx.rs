@@ -355,6 +355,26 @@ impl Tx for SqliteTx {
         self.change(sql::ADMIT_DUE, params![queue, now.get(), limit])
     }
 
+    async fn awaiting_artifact(
+        &mut self,
+        queue: i64,
+        after_seq: u64,
+        limit: usize,
+    ) -> Result<Vec<Row>, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.all(sql::AWAITING_ARTIFACT, params![queue, after_seq.cast_signed(), limit], row::task)
+    }
+
+    async fn ready_count(&mut self, queue: i64, now: UnixMillis) -> Result<u64, Fault> {
+        let ready: Option<i64> = self.one(sql::READY_COUNT, params![queue], |row| row.get(0))?;
+        let due: Option<i64> = self.one(sql::DUE_COUNT, params![queue, now.get()], |row| row.get(0))?;
+        Ok(ready.unwrap_or(0).cast_unsigned() + due.unwrap_or(0).cast_unsigned())
+    }
+
+    async fn next_due(&mut self, queue: i64) -> Result<Option<UnixMillis>, Fault> {
+        self.one(sql::NEXT_DUE, params![queue], |row| row::time(row, 0))
+    }
+
     async fn active_by_kind(&mut self, queue: i64) -> Result<BTreeMap<String, u32>, Fault> {
         let counts = self.all(sql::ACTIVE_BY_KIND, params![queue], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(counts.into_iter().collect())
