@@ -127,6 +127,12 @@ pub enum Command {
     ///
     /// Example: rota migrate --store postgres://owner@db.example/rota --grant-to agents
     Migrate(MigrateArgs),
+    /// Write a commented rota.yml that says the defaults
+    ///
+    /// To the git root, or where --config says. A file that is there is left alone.
+    ///
+    /// Example: rota init
+    Init,
     /// Print a completion script for a shell
     ///
     /// Example: rota completions bash > /etc/bash_completion.d/rota

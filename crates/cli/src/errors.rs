@@ -54,6 +54,12 @@ impl From<rota_store::Fault> for CliError {
     }
 }
 
+impl From<rota_daemon::config::ConfigError> for CliError {
+    fn from(error: rota_daemon::config::ConfigError) -> Self {
+        Self::Io(error.to_string())
+    }
+}
+
 impl CliError {
     /// A wrong value; the command adds its usage line.
     pub fn value(message: impl Into<String>) -> Self {

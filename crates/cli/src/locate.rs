@@ -5,11 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rota_core::UnixMillis;
+use rota_daemon::config::Config;
 use rota_store::{AnyStore, Location, Secret};
 use rota_verbs::{Context, checked_name};
 
 use crate::args::Common;
-use crate::config::{self, Config};
 use crate::errors::{CliError, CliResult};
 
 /// A variable that is set and not empty.
@@ -24,8 +24,8 @@ pub fn variable(name: &str) -> CliResult<Option<String>> {
 /// Where the store is; it is not opened.
 pub fn location_of(common: &Common) -> CliResult<Location> {
     let (base, here) = base()?;
-    let (config, config_folder) = configuration(common, &base)?;
-    place(common, &config, &config_folder, &base, &here)
+    let configured = configured_below(common, &base)?;
+    place(common, &configured, &base, &here)
 }
 
 /// The git root, or else the current folder; and the current folder.
@@ -42,31 +42,27 @@ fn given(flag: &Option<String>, name: &str) -> CliResult<Option<String>> {
     }
 }
 
-fn place(
-    common: &Common,
-    config: &Config,
-    config_folder: &Path,
-    base: &Path,
-    here: &Path,
-) -> CliResult<Location> {
+fn place(common: &Common, configured: &Configured, base: &Path, here: &Path) -> CliResult<Location> {
     let flag = common.store.as_ref().map(|store| store.expose().to_owned());
     match given(&flag, "ROTA_STORE")? {
         Some(store) => location(&store, here),
-        None => match config.store.as_ref().map(Secret::expose).filter(|store| !store.is_empty()) {
-            Some(store) => location(store, config_folder),
-            None => Ok(Location::Sqlite(base.join(".rota").join("rota.db"))),
-        },
+        None => {
+            match configured.config.store.as_ref().map(Secret::expose).filter(|store| !store.is_empty()) {
+                Some(store) => location(store, &configured.folder),
+                None => Ok(Location::Sqlite(base.join(".rota").join("rota.db"))),
+            }
+        }
     }
 }
 
 /// The store and surroundings that flags, variables and configuration name.
 pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
     let (base, here) = base()?;
-    let (config, config_folder) = configuration(common, &base)?;
-    let location = place(common, &config, &config_folder, &base, &here)?;
+    let configured = configured_below(common, &base)?;
+    let location = place(common, &configured, &base, &here)?;
     let now = common.now.as_deref().map(str::parse::<UnixMillis>).transpose();
     let now = now.map_err(|error| CliError::value(format!("--now: {error}")))?;
-    let scope = given(&common.scope, "ROTA_SCOPE")?.or(config.scope);
+    let scope = given(&common.scope, "ROTA_SCOPE")?.or(configured.config.scope);
     let scope = checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned());
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
     make_room_for(&location)?;
@@ -90,10 +86,7 @@ pub fn policy_file(common: &Common) -> CliResult<PathBuf> {
     if let Some(path) = named {
         return Ok(PathBuf::from(path));
     }
-    let here = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
-    let base = git_root(&here).unwrap_or(here);
-    let (_, folder) = configuration(common, &base)?;
-    Ok(folder.join("rota.policy.json"))
+    Ok(configured(common)?.folder.join("rota.policy.json"))
 }
 
 /// Replaces a file in one step: a reader sees the old one or the new one.
@@ -105,19 +98,42 @@ pub fn replace_file(path: &Path, text: &str) -> CliResult<()> {
     written.map_err(|error| CliError::Io(format!("{}: {error}", path.display())))
 }
 
-fn configuration(common: &Common, base: &Path) -> CliResult<(Config, PathBuf)> {
-    let named = match &common.config {
-        Some(path) => Some(path.clone()).filter(|path| !path.is_empty()),
-        None => variable("ROTA_CONFIG")?,
-    };
-    let required = named.is_some();
-    let path = named.map_or_else(|| base.join("rota.yml"), PathBuf::from);
-    let config = config::read(&path, required)?.unwrap_or_default();
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .map_or(PathBuf::from("."), Path::to_owned);
-    Ok((config, folder))
+/// A configuration, and where it is or would be.
+pub struct Configured {
+    /// What it says; the defaults if there is none.
+    pub config: Config,
+    /// What relative paths in it count from.
+    pub folder: PathBuf,
+}
+
+/// The configuration that flags and variables name, else the one in the git root.
+pub fn configured(common: &Common) -> CliResult<Configured> {
+    let (base, _) = base()?;
+    configured_below(common, &base)
+}
+
+fn configured_below(common: &Common, base: &Path) -> CliResult<Configured> {
+    let (file, is_named) = config_file_below(common, base)?;
+    let config =
+        if is_named { Config::read(&file)? } else { Config::read_if_there(&file)?.unwrap_or_default() };
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.map_or(PathBuf::from("."), Path::to_owned);
+    Ok(Configured { config, folder })
+}
+
+/// Where the configuration is, or would be.
+pub fn config_file(common: &Common) -> CliResult<PathBuf> {
+    let (base, _) = base()?;
+    Ok(config_file_below(common, &base)?.0)
+}
+
+/// The same, and whether somebody said so.
+fn config_file_below(common: &Common, base: &Path) -> CliResult<(PathBuf, bool)> {
+    let named = given(&common.config, "ROTA_CONFIG")?;
+    Ok(match named {
+        Some(path) => (PathBuf::from(path), true),
+        None => (base.join("rota.yml"), false),
+    })
 }
 
 /// Where a store is; the path of a file counts from `base`.

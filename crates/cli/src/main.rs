@@ -4,7 +4,6 @@
 mod args;
 mod args_control;
 mod commands;
-mod config;
 mod errors;
 mod locate;
 mod output;

@@ -2,6 +2,7 @@
 
 mod completions;
 mod control;
+mod init;
 mod log;
 mod task;
 mod upkeep;
@@ -50,6 +51,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
             upkeep::prune(&cli.common, &args).map_err(|error| error.with_usage_of(&["prune"]))
         }
         Some(Command::Migrate(args)) => upkeep::migrate(&cli.common, &args),
+        Some(Command::Init) => init::run(&cli.common),
         Some(Command::Completions { shell }) => completions::run(&shell),
         None => Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&[])) }),
     }

@@ -178,10 +178,10 @@ fn configuration_files() {
     lab.check(
         "task list",
         expect![[r#"
-        $ task list
-        ! error: <folder>/rota.yml: store: expected a text
-        [1]
-    "#]],
+            $ task list
+            ! error: <folder>/rota.yml: store: expected a text, got a list
+            [1]
+        "#]],
     );
     make(root, &[("rota.yml", "store: \"\"\nscope:\n")]);
     lab.check(

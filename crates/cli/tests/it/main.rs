@@ -13,6 +13,7 @@ mod edges;
 mod fresh_folder;
 mod help;
 mod holders;
+mod init;
 mod json;
 mod json_tasks;
 mod kill9;

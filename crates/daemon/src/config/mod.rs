@@ -1,15 +1,39 @@
 //! `rota.yml`, typed: what every command and the daemon go by.
+//!
+//! Read key by key: what is not known, has the wrong type, lies outside of its range or is said twice in different
+//! words is refused with its path, and nothing of the file counts. The keys that are policy in other words
+//! (`scheduler.priority`, `concurrency`, `rate_limit`) are kept as what the file names: the published policy decides,
+//! and [`Config::apply_to`] says what it would be with them.
 
-use std::collections::BTreeMap;
+mod parse;
+mod policy_words;
+mod settings;
+mod template;
+mod walk;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
+use rota_core::Policy;
+use rota_core::policy::PolicyError;
+use rota_store::Secret;
+
+pub use policy_words::PolicyWords;
+pub use settings::Setting;
+pub use template::TEMPLATE;
+pub use walk::{ConfigError, KeyError};
+
+/// The largest file that is read.
+const FILE_BYTES: u64 = 1_024 * 1_024;
+
 /// A whole configuration, with the defaults where the file is silent.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     /// Namespace.
     pub scope: Option<String>,
-    /// Where the store is, as written.
-    pub store: Option<String>,
+    /// Where the store is, as written; it may hold a password.
+    pub store: Option<Secret>,
     /// How long the daemon waits to be told something before it looks by itself.
     pub poll_interval: Duration,
     /// Worktrees at once.
@@ -20,6 +44,63 @@ pub struct Config {
     pub shared_folder: bool,
     /// What to run, by kind.
     pub loops: BTreeMap<String, LoopKind>,
+    /// What it says about the policy.
+    pub policy: PolicyWords,
+    /// The section of the supervisor, as it stands.
+    pub supervisor: Option<serde_json::Value>,
+    /// The section of the gateway, as it stands.
+    pub gateway: Option<serde_json::Value>,
+    /// The dotted paths that the file names.
+    named: BTreeSet<String>,
+}
+
+impl Config {
+    /// Reads a file that must be there.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        use std::io::Read;
+        let failed = |error| ConfigError::Read { file: path.to_owned(), source: error };
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(failed)?;
+        file.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > FILE_BYTES {
+            return Err(ConfigError::TooLong { file: path.to_owned(), limit: FILE_BYTES });
+        }
+        Self::parse(&text).map_err(|source| ConfigError::Wrong { file: path.to_owned(), source })
+    }
+
+    /// Reads a file; none if there is none.
+    pub fn read_if_there(path: &Path) -> Result<Option<Self>, ConfigError> {
+        match Self::read(path) {
+            Err(ConfigError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    /// Reads a document; what it does not name has its default.
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        parse::document(text)
+    }
+
+    /// The policy with what the file names changed; an error if the two do not go together.
+    pub fn apply_to(&self, policy: &Policy) -> Result<Policy, PolicyError> {
+        self.policy.apply_to(policy)
+    }
+
+    /// How loops of a kind are run; the defaults for a kind the file does not name.
+    pub fn kind(&self, kind: &str) -> LoopKind {
+        self.loops.get(kind).cloned().unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { scope, loops, policy, named, .. } = self;
+        let mut shown = f.debug_struct("Config");
+        shown.field("scope", scope).field("loops", loops).field("policy", policy).field("named", named);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Default for Config {
@@ -32,6 +113,10 @@ impl Default for Config {
             disk_min_free_bytes: 5 * 1_000_000_000,
             shared_folder: false,
             loops: BTreeMap::new(),
+            policy: PolicyWords::default(),
+            supervisor: None,
+            gateway: None,
+            named: BTreeSet::new(),
         }
     }
 }
@@ -84,3 +169,7 @@ pub enum Program {
     /// A line for `sh -c`, taken as it is.
     Shell(String),
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails says so by panicking")]
+mod tests;

@@ -1,0 +1,301 @@
+//! Documents, and what becomes of them.
+
+use std::time::Duration;
+
+use rota_core::Policy;
+use rota_core::policy::GateLevel;
+use serde_json::json;
+
+use super::*;
+
+fn parsed(text: &str) -> Config {
+    Config::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn policy_of(text: &str) -> Policy {
+    parsed(text).apply_to(&Policy::default()).unwrap()
+}
+
+/// `#key` is a setting that is commented out.
+fn uncommented(text: &str) -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.is_empty() || rest.starts_with("     ") => String::new(),
+        Some(rest) if !rest.starts_with(' ') || rest.starts_with("  ") => format!("{rest}\n"),
+        _ => String::new(),
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn silence_means_the_defaults() {
+    for text in ["", "# nothing\n", "loops:\nscheduler:\nconcurrency: {}\n", "---\n"] {
+        assert_eq!(parsed(text), Config::default(), "{text:?}");
+        assert_eq!(policy_of(text), Policy::default(), "{text:?}");
+    }
+}
+
+#[test]
+fn the_template_says_the_defaults() {
+    assert_eq!(parsed(TEMPLATE), Config::default());
+    let stated = uncommented(TEMPLATE);
+    let config = parsed(&stated);
+    let default = Config { scope: config.scope.clone(), store: config.store.clone(), ..Config::default() };
+    assert_eq!(
+        (config.scope.as_deref(), config.store.as_ref().map(Secret::expose)),
+        (Some("default"), Some("sqlite:.rota/rota.db"))
+    );
+    assert_eq!(Config { policy: PolicyWords::default(), named: BTreeSet::new(), ..config.clone() }, default);
+    assert_eq!(config.apply_to(&Policy::default()).unwrap(), Policy::default());
+    for word in policy_words::WORDS {
+        assert!(config.policy.value(word).is_some(), "{} is not in the template", word.path);
+    }
+}
+
+#[test]
+fn the_words_of_both_sources_load_as_they_are() {
+    let first = "\
+concurrency:
+  max_loops: 50       # Total concurrent loops
+  per_type:
+    plan: 2           # Max 2 concurrent plan loops
+    spec: 5
+    phase: 20
+    ralph: 50         # Unlimited (up to global max)
+scheduler:
+  poll_interval_secs: 1     # How often to check for runnable loops
+  priority:
+    plan: 40
+    spec: 60
+    phase: 80
+    ralph: 100
+    age_boost_per_minute: 1
+    age_boost_max: 50
+    depth_boost_per_level: 10
+    retry_penalty_per_iteration: 5
+    retry_penalty_max: 30
+rate_limit:
+  initial_backoff_secs: 5
+  max_backoff_secs: 120
+  recovery_period_secs: 30
+  max_concurrent_api_calls: 10
+disk_quota_min_gb: 5
+";
+    let mut wanted = Policy::default();
+    let kinds = [("plan", 2), ("spec", 5), ("phase", 20), ("ralph", 50)];
+    wanted.queues.get_mut("loops").unwrap().per_kind =
+        kinds.map(|(kind, limit)| (kind.to_owned(), limit)).into();
+    assert_eq!(policy_of(first), wanted);
+    let second = "concurrency:\n  max-loops: 7\n  max-api-calls: 3\n  max-worktrees: 9\n";
+    let mut wanted = Policy::default();
+    wanted.queues.get_mut("loops").unwrap().max_concurrent = Some(7);
+    wanted.gate.max_concurrent = 3;
+    assert_eq!(policy_of(second), wanted);
+    assert_eq!(parsed(second).max_worktrees, 9);
+}
+
+#[test]
+fn the_file_changes_what_it_names_and_nothing_else() {
+    let mut published = Policy::default();
+    published.gate.burst = 3;
+    published.queues.get_mut("loops").unwrap().lease_ttl_ms = 5_000;
+    let config = parsed(
+        "scheduler: {priority: {ralph: 7, review: 9, starvation-guard-minutes: false}}\n\
+         rate-limit: {default_priority: high, max_concurrent_api_calls: 4}\nloops: {review: {}}\n",
+    );
+    let mut wanted = published.clone();
+    let loops = wanted.queues.get_mut("loops").unwrap();
+    let score = loops.score.as_mut().unwrap();
+    score.base.extend([("ralph".to_owned(), 7), ("review".to_owned(), 9)]);
+    score.starvation_guard_minutes = None;
+    wanted.gate.default_priority = GateLevel::High;
+    wanted.gate.max_concurrent = 4;
+    assert_eq!(config.apply_to(&published).unwrap(), wanted);
+    let error = parsed("rate_limit: {max_backoff_secs: 100}").apply_to(&{
+        let mut policy = Policy::default();
+        policy.gate.initial_backoff_secs = 110;
+        policy
+    });
+    assert_eq!(error.unwrap_err().to_string(), "gate.maxBackoffSecs: below initialBackoffSecs (110)");
+}
+
+#[test]
+fn a_kind_says_how_it_is_run() {
+    let config = parsed(
+        "loops:\n  ralph: {run: [\"my-agent\", \"--prompt-file\", \"{prompt}\"], validate: \"cargo test\", \
+         max_iterations: 100, timeout_secs: 3600, worktree: false, uses_api: anthropic, env: {KEY: value}, \
+         pass_env: [PATH, HOME]}\n  my-kind: {run: ./go, timeout-secs: false, keep-worktree-on-failure: true}\n",
+    );
+    let argv = ["my-agent", "--prompt-file", "{prompt}"].map(str::to_owned).to_vec();
+    let ralph = LoopKind {
+        run: Some(Program::Argv(argv)),
+        validate: Some(Program::Shell("cargo test".into())),
+        uses_api: Some("anthropic".into()),
+        env: [("KEY".to_owned(), "value".to_owned())].into(),
+        pass_env: vec!["PATH".into(), "HOME".into()],
+        ..LoopKind::default()
+    };
+    assert_eq!(config.kind("ralph"), ralph);
+    let own = LoopKind {
+        run: Some(Program::Shell("./go".into())),
+        timeout: None,
+        keep_worktree_on_failure: true,
+        ..LoopKind::default()
+    };
+    assert_eq!(config.kind("my-kind"), own);
+    assert_eq!(config.kind("other"), LoopKind::default());
+    let more =
+        parsed("disk: {min-free-gb: 0.25}\nscheduler: {poll_interval_secs: 0.05}\nshared_folder: true\n");
+    assert_eq!((more.disk_min_free_bytes, more.poll_interval), (250_000_000, Duration::from_millis(50)));
+    assert!(more.shared_folder);
+    let raw = parsed("supervisor: {source: local}\ngateway: {hold_secs: 3}\n");
+    assert_eq!(
+        (raw.supervisor, raw.gateway),
+        (Some(json!({"source": "local"})), Some(json!({"hold_secs": 3})))
+    );
+}
+
+#[test]
+fn one_thing_said_twice_must_agree() {
+    let agreeing = "concurrency: {max_api_calls: 4, max-api-calls: 4}\nrate_limit: {max_concurrent_api_calls: 4}\n\
+                    disk: {min_free_gb: 2, disk_quota_min_gb: 2.0}\ndisk_quota_min_gb: 2\n";
+    assert_eq!(parsed(agreeing).disk_min_free_bytes, 2_000_000_000);
+    assert_eq!(policy_of(agreeing).gate.max_concurrent, 4);
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_its_path() {
+    let known_top = "(known here: scope, store, shared_folder, loops, scheduler, concurrency, rate_limit, disk, \
+                     disk_quota_min_gb, supervisor, gateway)";
+    let known_kind = "(known here: run, validate, uses_api, max_iterations, timeout_secs, worktree, \
+                      keep_worktree_on_failure, env, pass_env)";
+    for (text, message) in [
+        ("- a", "top: expected a mapping, got a list".to_owned()),
+        ("scop: x", format!("scop: unknown key, did you mean 'scope'? {known_top}")),
+        ("colour: x", format!("colour: unknown key {known_top}")),
+        ("loops: {ralph: {rn: x}}", format!("loops.ralph.rn: unknown key, did you mean 'run'? {known_kind}")),
+        ("1: x", ": expected a text as key, got 1".to_owned()),
+        (
+            "concurrency: {max-lops: 3}",
+            "concurrency.max-lops: unknown key, did you mean 'max_loops'? \
+             (known here: max_api_calls, max_loops, max_worktrees, per_type)"
+                .to_owned(),
+        ),
+        (
+            "concurrency: {per_type: {rlph: 3}}",
+            "concurrency.per_type.rlph: unknown key, did you mean 'ralph'? (known here: phase, plan, ralph, spec)"
+                .to_owned(),
+        ),
+        ("scope: [1]", "scope: expected a text, got a list".to_owned()),
+        ("scope: 7", "scope: expected a text (in quotes), got 7".to_owned()),
+        ("scheduler: 3", "scheduler: expected a mapping, got 3".to_owned()),
+        ("supervisor: [x]", "supervisor: expected a mapping, got a list".to_owned()),
+        (
+            "concurrency: {max_loops: 0}",
+            "concurrency.max_loops: expected a whole number from 1 to 1000000, got 0".to_owned(),
+        ),
+        (
+            "concurrency: {max_loops: 1.5}",
+            "concurrency.max_loops: expected a whole number from 1 to 1000000, got 1.5".to_owned(),
+        ),
+        (
+            "scheduler: {poll_interval_secs: -1}",
+            "scheduler.poll_interval_secs: expected a number from 0.001 to 3600 with at most three decimals, got -1"
+                .to_owned(),
+        ),
+        (
+            "disk: {min_free_gb: .nan}",
+            "disk.min_free_gb: expected a number from 0 to 1000000 with at most three decimals, got .nan".to_owned(),
+        ),
+        (
+            "rate_limit: {default_priority: urgent}",
+            "rate_limit.default_priority: expected one of critical, high, normal, low, got \"urgent\"".to_owned(),
+        ),
+        (
+            "rate_limit: {initial_backoff_secs: 130}",
+            "rate_limit.max_backoff_secs: does not go with initial_backoff_secs \
+             (gate.maxBackoffSecs: below initialBackoffSecs (130))"
+                .to_owned(),
+        ),
+        ("loops: {ralph: {run: []}}", "loops.ralph.run: names no program".to_owned()),
+        ("loops: {ralph: {run: ''}}", "loops.ralph.run: is empty".to_owned()),
+        ("loops: {ralph: {run: [sleep, 5]}}", "loops.ralph.run[1]: expected a text (in quotes), got 5".to_owned()),
+        (
+            "loops: {ralph: {validate: 5}}",
+            "loops.ralph.validate: expected a text for `sh -c`, or a list of texts, got 5".to_owned(),
+        ),
+        ("loops: {ralph: {worktree: yes please}}", "loops.ralph.worktree: expected true or false, got \"yes please\"".to_owned()),
+        (
+            "loops: {ralph: {uses_api: true}}",
+            "loops.ralph.uses_api: expected the name of an upstream, or false, got true".to_owned(),
+        ),
+        (
+            "loops: {ralph: {env: {ROTA_TASK: x}}}",
+            "loops.ralph.env.ROTA_TASK: ROTA_TASK: names that begin with ROTA_ are set by rota itself".to_owned(),
+        ),
+        ("loops: {ralph: {pass_env: ['*']}}", "loops.ralph.pass_env: '' cannot be the name of a variable".to_owned()),
+        ("loops: {a-b: {}, a_b: {}}", "loops.a_b: differs from 'a-b' only in '-' and '_'".to_owned()),
+        (
+            "concurrency: {max_api_calls: 4}\nrate_limit: {max_concurrent_api_calls: 5}",
+            "rate_limit.max_concurrent_api_calls: says 5, but concurrency.max_api_calls says 4, and both mean one thing"
+                .to_owned(),
+        ),
+        (
+            "disk: {min_free_gb: 4}\ndisk_quota_min_gb: 5",
+            "disk_quota_min_gb: says 5, but disk.min_free_gb says 4, and both mean one thing".to_owned(),
+        ),
+        (
+            "concurrency: {max_loops: 4, max-loops: 5}",
+            "concurrency: 'max_loops' and 'max-loops' say different things".to_owned(),
+        ),
+    ] {
+        assert_eq!(Config::parse(text).map_err(|error| error.to_string()), Err(message), "{text}");
+    }
+    for text in ["scope: a\nscope: b\n", "loops: {ralph: {run: a, run: b}}", "a: [", "a: &x [*x]"] {
+        let error = Config::parse(text).unwrap_err();
+        assert!(matches!(error, KeyError::NotYaml { .. }), "{text}: {error}");
+    }
+}
+
+#[test]
+fn every_value_says_where_it_comes_from() {
+    let config = parsed(
+        "concurrency: {max_loops: 4, max_worktrees: 3}\nscheduler: {priority: {ralph: 90}}\n\
+         rate_limit: {burst: 2}\nloops: {ralph: {run: agent, env: {TOKEN: secret}}}\n",
+    );
+    let mut published = config.apply_to(&Policy::default()).unwrap();
+    published.gate.burst = 8;
+    published.gate.recovery_period_secs = 1;
+    let settings = config.settings("ralph", &published);
+    let of = |name: &str| {
+        let found = settings.iter().find(|setting| setting.name == name).unwrap();
+        (found.value.clone(), found.from, found.file.clone())
+    };
+    assert_eq!(of("loops.ralph.run"), (json!("agent"), "rota.yml", None));
+    assert_eq!(of("loops.ralph.env"), (json!(["TOKEN"]), "rota.yml", None));
+    assert_eq!(of("loops.ralph.max_iterations"), (json!(100), "default", None));
+    assert_eq!(of("concurrency.max_loops"), (json!(4), "rota.yml", None));
+    assert_eq!(of("concurrency.max_worktrees"), (json!(3), "rota.yml", None));
+    assert_eq!(of("scheduler.priority.ralph"), (json!(90), "rota.yml", None));
+    assert_eq!(of("rate_limit.burst"), (json!(8), "policy", Some(json!(2))));
+    assert_eq!(of("rate_limit.recovery_period_secs"), (json!(1), "policy", None));
+    assert_eq!(of("rate_limit.rate_window_secs"), (json!(60), "default", None));
+    assert_eq!(of("concurrency.per_type.ralph"), (json!(false), "default", None));
+    assert_eq!(of("disk.min_free_gb"), (json!(5), "default", None));
+}
+
+#[test]
+fn a_file_is_read_or_told_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rota.yml");
+    assert!(Config::read_if_there(&path).unwrap().is_none());
+    assert!(matches!(Config::read(&path), Err(ConfigError::Read { .. })));
+    assert!(matches!(Config::read(folder.path()), Err(ConfigError::Read { .. })));
+    std::fs::write(&path, "scope: mine\n").unwrap();
+    assert_eq!(Config::read(&path).unwrap().scope.as_deref(), Some("mine"));
+    std::fs::write(&path, [b'a', 0xff]).unwrap();
+    assert!(matches!(Config::read(&path), Err(ConfigError::Read { .. })));
+    std::fs::write(&path, vec![b'#'; 1_024 * 1_024 + 1]).unwrap();
+    assert!(matches!(Config::read(&path), Err(ConfigError::TooLong { .. })));
+    std::fs::write(&path, "scope: [\n").unwrap();
+    assert!(matches!(Config::read(&path), Err(ConfigError::Wrong { .. })));
+}
