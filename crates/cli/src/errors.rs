@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rota_core::text::escaped;
-use rota_verbs::Error;
+use rota_verbs::{Error, Said};
 
 use crate::args::Cli;
 use crate::commands::usage_of;
@@ -25,8 +25,6 @@ pub enum CliError {
     Verb(Error),
     /// Anything declined, in one line.
     OneLine(String),
-    /// Nothing to grant.
-    NothingEligible,
     /// A file or stream failed.
     Io(String),
     /// The reader of our output went away.
@@ -74,6 +72,14 @@ impl CliError {
         }
     }
 
+    /// A value that could not be read is the command line's mistake.
+    pub fn reading(error: Error) -> Self {
+        match error {
+            Error::Refused(refusal @ rota_core::Refusal::BadValue { .. }) => Self::value(refusal.to_string()),
+            other => Self::Verb(other),
+        }
+    }
+
     /// A flag without its value is told with one.
     pub fn with_example(self) -> Self {
         match self {
@@ -101,17 +107,12 @@ impl CliError {
                 let usage = usage.as_ref().map_or(String::new(), |usage| format!("{}\n", usage.trim_end()));
                 (format!("error: {}\n{usage}", escaped(message)), 1)
             }
-            Self::Verb(Error::Refused(refusal)) => {
-                let hint = refusal.hint().map_or(String::new(), |hint| format!("  {}\n", escaped(&hint)));
-                let message = refusal.to_string();
+            Self::Verb(error) => {
+                let said = Said::of(error);
                 // "Task not eligible" is an answer, not an error.
-                let prefix = if refusal.code() == "not_eligible" { "" } else { "error: " };
-                (format!("{prefix}{}\n{hint}", escaped(&message)), refusal.exit_code())
+                let is_answer = matches!(error, Error::Refused(refusal) if refusal.is_answer());
+                (format!("{}{}", if is_answer { "" } else { "error: " }, said.lines()), said.exit_code)
             }
-            Self::Verb(Error::Fault(fault)) => {
-                (format!("error: {}\n", escaped(&fault.to_string())), fault.exit_code())
-            }
-            Self::NothingEligible => ("No eligible tasks\n".to_owned(), 2),
             Self::Io(message) | Self::OneLine(message) => (format!("error: {}\n", escaped(message)), 1),
             Self::PipeClosed => (String::new(), 1),
         };

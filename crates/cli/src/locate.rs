@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rota_core::UnixMillis;
 use rota_daemon::config::Config;
 use rota_store::{AnyStore, Location, Secret};
-use rota_verbs::{Context, checked_name};
+use rota_verbs::{Context, checked_name, input};
 
 use crate::args::Common;
 use crate::errors::{CliError, CliResult};
@@ -55,13 +54,17 @@ fn place(common: &Common, configured: &Configured, base: &Path, here: &Path) -> 
     }
 }
 
+/// The folder this program was started in.
+pub fn current_folder() -> CliResult<String> {
+    Ok(base()?.1.to_string_lossy().into_owned())
+}
+
 /// The store and surroundings that flags, variables and configuration name.
 pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
     let (base, here) = base()?;
     let configured = configured_below(common, &base)?;
     let location = place(common, &configured, &base, &here)?;
-    let now = common.now.as_deref().map(str::parse::<UnixMillis>).transpose();
-    let now = now.map_err(|error| CliError::value(format!("--now: {error}")))?;
+    let now = common.now.as_deref().map(input::now).transpose().map_err(CliError::reading)?;
     let scope = given(&common.scope, "ROTA_SCOPE")?.or(configured.config.scope);
     let scope = checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned());
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
@@ -160,9 +163,17 @@ fn make_rota_folder(database: &Path) -> CliResult<()> {
     else {
         return Ok(());
     };
-    if database.exists() {
-        return Ok(());
-    }
+    if database.exists() { Ok(()) } else { make_folder(folder) }
+}
+
+/// Where the token of everything that listens is kept.
+pub fn token_file() -> CliResult<PathBuf> {
+    let folder = base()?.0.join(".rota");
+    make_folder(&folder)?;
+    Ok(folder.join("token"))
+}
+
+fn make_folder(folder: &Path) -> CliResult<()> {
     let failed = |error: std::io::Error| CliError::Io(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed)?;
     match File::options().write(true).create_new(true).open(folder.join(".gitignore")) {

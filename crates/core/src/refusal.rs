@@ -144,6 +144,9 @@ pub enum Refusal {
         /// The task.
         id: TaskId,
     },
+    /// A claim that finds nothing to grant.
+    #[error("No eligible tasks")]
+    NothingEligible,
     /// A claim by id that cannot be granted.
     #[error("Task not eligible")]
     NotEligible {
@@ -209,6 +212,7 @@ impl Refusal {
             Self::LeaseRequired { .. } => "lease_required",
             Self::WrongStatus { .. } => "wrong_status",
             Self::DoneIsImmutable { .. } => "done_is_immutable",
+            Self::NothingEligible => "nothing_eligible",
             Self::NotEligible { .. } => "not_eligible",
             Self::BadName(_) => "bad_name",
             Self::BadValue { .. } => "bad_value",
@@ -218,6 +222,11 @@ impl Refusal {
         }
     }
 
+    /// Whether it is an answer rather than a mistake: there is nothing to do, or not yet.
+    pub const fn is_answer(&self) -> bool {
+        matches!(self, Self::NothingEligible | Self::NotEligible { .. })
+    }
+
     /// 2 for "not found, nothing eligible", else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
@@ -225,6 +234,7 @@ impl Refusal {
             | Self::BlockerNotFound { .. }
             | Self::EdgeNotFound
             | Self::AgentNotFound { .. }
+            | Self::NothingEligible
             | Self::NotEligible { .. } => 2,
             _ => 1,
         }

@@ -14,9 +14,11 @@ pub mod create;
 pub mod delete;
 pub mod deps;
 pub mod doctor;
+pub mod input;
 pub mod list;
 pub mod log;
 pub mod migrate;
+pub mod mirror;
 pub mod payload;
 pub mod peek;
 pub mod plan_status;
@@ -25,6 +27,7 @@ pub mod policy;
 pub mod prune;
 pub mod queue;
 pub mod renew;
+mod said;
 pub mod sched;
 pub mod settle;
 pub mod show;
@@ -35,6 +38,7 @@ pub mod why;
 pub use context::{Context, checked_name, task_id};
 pub use payload::{Payload, TaskPayload};
 pub use rota_store::Error;
+pub use said::Said;
 
 /// The result of a verb.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -3,9 +3,8 @@
 use std::io::Read;
 use std::process::ExitCode;
 
-use rota_core::Json;
 use rota_store::{AnyStore, Published, block_on};
-use rota_verbs::{Context, policy, queue, sched};
+use rota_verbs::{Context, input, policy, queue, sched};
 use serde::Serialize;
 
 use crate::args::Common;
@@ -27,11 +26,7 @@ fn missing(what: &str) -> CliError {
 
 /// A number of a flag, in the words of the contract.
 fn number<T: std::str::FromStr>(flag: &str, text: &str) -> CliResult<T> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let shown = rota_core::text::escaped(text);
-    let wrong =
-        || CliError::value(format!("Invalid --{flag} \"{shown}\": expected a number (e.g. --{flag} 4)"));
-    if digits { text.parse().map_err(|_| wrong()) } else { Err(wrong()) }
+    input::number(flag, text).map_err(CliError::reading)
 }
 
 /// `rota queue`
@@ -43,7 +38,7 @@ pub fn queue(common: &Common, args: QueueArgs) -> CliResult<ExitCode> {
         QueueCommand::Add(args) => {
             let repo = match args.repo {
                 Some(repo) => repo,
-                None => current_folder()?,
+                None => locate::current_folder()?,
             };
             let priority = args.priority.as_deref().map(|text| number("priority", text)).transpose()?;
             let input = queue::AddEntry {
@@ -80,11 +75,6 @@ pub fn queue(common: &Common, args: QueueArgs) -> CliResult<ExitCode> {
     }
 }
 
-fn current_folder() -> CliResult<String> {
-    let here = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
-    Ok(here.to_string_lossy().into_owned())
-}
-
 /// `rota sched`
 pub fn sched(common: &Common, args: SchedArgs) -> CliResult<ExitCode> {
     let verbs = "command (plan, lease, renew, complete, release, reclaim, reset, policy)";
@@ -113,7 +103,7 @@ pub fn sched(common: &Common, args: SchedArgs) -> CliResult<ExitCode> {
         SchedCommand::Policy(args) => match args.command {
             None | Some(SchedPolicyCommand::Show) => print(block_on(sched::policy_show(&open()?))?),
             Some(SchedPolicyCommand::Set(args)) => {
-                let flat = flat(&args)?;
+                let flat = flat(args)?;
                 let cx = open()?;
                 let (shown, published) = block_on(sched::policy_set(&cx, flat))?;
                 mirror(common, &published)?;
@@ -124,30 +114,16 @@ pub fn sched(common: &Common, args: SchedArgs) -> CliResult<ExitCode> {
 }
 
 /// The flat document that the flags make.
-fn flat(args: &SchedPolicySetArgs) -> CliResult<String> {
-    let mut fields = Vec::new();
-    for (flag, text) in [
-        ("maxConcurrent", &args.max_concurrent),
-        ("maxAttempts", &args.max_attempts),
-        ("leaseTtlMs", &args.lease_ttl_ms),
-        ("backoffBaseMs", &args.backoff_base_ms),
-        ("backoffFactor", &args.backoff_factor),
-        ("backoffCapMs", &args.backoff_cap_ms),
-    ] {
-        let Some(text) = text else { continue };
-        let shown = rota_core::text::escaped(text);
-        let wrong =
-            || CliError::value(format!("Invalid --{flag} \"{shown}\": expected a number (e.g. --{flag} 4)"));
-        let json = Json::parse(text).map_err(|_| wrong())?;
-        if serde_json::from_str::<serde_json::Number>(json.as_str()).is_err() {
-            return Err(wrong());
-        }
-        fields.push(format!("\"{flag}\":{}", json.as_str()));
-    }
-    if fields.is_empty() {
-        return Err(missing("a rule to set (e.g. --maxConcurrent 4)"));
-    }
-    Ok(format!("{{{}}}", fields.join(",")))
+fn flat(args: SchedPolicySetArgs) -> CliResult<String> {
+    let given = [
+        args.max_concurrent,
+        args.max_attempts,
+        args.lease_ttl_ms,
+        args.backoff_base_ms,
+        args.backoff_factor,
+        args.backoff_cap_ms,
+    ];
+    sched::flat(sched::RULES.into_iter().zip(given)).map_err(CliError::reading)
 }
 
 /// `rota policy`
@@ -186,17 +162,5 @@ fn document(file: Option<String>) -> CliResult<String> {
 
 /// Writes the plain, diffable copy of what was published.
 fn mirror(common: &Common, published: &Published) -> CliResult<()> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Mirror<'a, T: Serialize> {
-        based_on: &'a str,
-        #[serde(flatten)]
-        document: T,
-    }
-    let path = locate::policy_file(common)?;
-    let text = rota_verbs::payload::indented_json(&Mirror {
-        based_on: &published.version,
-        document: published.policy.document(),
-    });
-    locate::replace_file(&path, &text)
+    Ok(rota_verbs::mirror::write(&locate::policy_file(common)?, published)?)
 }

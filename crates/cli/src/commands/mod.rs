@@ -4,6 +4,7 @@ mod completions;
 mod control;
 mod init;
 mod log;
+mod mcp;
 mod task;
 mod upkeep;
 mod why;
@@ -42,6 +43,9 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Why(args)) => {
             why::run(&cli.common, args).map_err(|error| error.with_usage_of(&["why"]))
         }
+        Some(Command::Mcp(args)) => {
+            mcp::run(&cli.common, args).map_err(|error| error.with_usage_of(&["mcp"]))
+        }
         Some(Command::Log(log)) => log::run(&cli.common, log).map_err(|error| error.with_usage_of(&["log"])),
         Some(Command::Doctor(args)) => upkeep::doctor(&cli.common, &args),
         Some(Command::Export(args)) => upkeep::export(&cli.common, &args),
@@ -72,13 +76,5 @@ pub fn usage_of(path: &[&str]) -> Option<String> {
 
 /// A whole number from 0, with the contract's message.
 pub fn number<T: std::str::FromStr>(name: &str, text: &str) -> CliResult<T> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let wrong = || {
-        let shown = rota_core::text::escaped(text).into_owned();
-        CliError::value(format!("{name} must be a non-negative integer, got: {shown}"))
-    };
-    if !digits {
-        return Err(wrong());
-    }
-    text.parse().map_err(|_| wrong())
+    rota_verbs::input::count(name, text).map_err(CliError::reading)
 }

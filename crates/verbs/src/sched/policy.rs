@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use rota_core::Json;
 use rota_core::policy::FlatPolicy;
 use rota_store::intents::policy::{CurrentPolicy, EditRuns};
 use rota_store::{Published, Store};
 use serde::Serialize;
 
 use crate::Result;
-use crate::context::Context;
+use crate::context::{Context, bad_value};
+use crate::input::not_a_number;
 
 /// The rules and where they come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,6 +25,28 @@ pub async fn policy_show<S: Store>(cx: &Context<S>) -> Result<SchedPolicy> {
     let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let source = if history.is_empty() { "default" } else { "file" };
     Ok(SchedPolicy { policy: published.policy.flat_runs(), source })
+}
+
+/// The rules that can be set, as flags and as keys of the flat document.
+pub const RULES: [&str; 6] =
+    ["maxConcurrent", "maxAttempts", "leaseTtlMs", "backoffBaseMs", "backoffFactor", "backoffCapMs"];
+
+/// The flat document that flags make, each a rule and its value as text.
+pub fn flat(given: impl IntoIterator<Item = (&'static str, Option<String>)>) -> Result<String> {
+    let mut fields = Vec::new();
+    for (rule, text) in given {
+        let Some(text) = text else { continue };
+        let number = Json::parse(&text).ok().filter(|json| {
+            // A number of any size; the policy says which it takes.
+            serde_json::from_str::<serde_json::Number>(json.as_str()).is_ok()
+        });
+        let number = number.ok_or_else(|| bad_value(not_a_number(rule, &text)))?;
+        fields.push(format!("\"{rule}\":{}", number.as_str()));
+    }
+    if fields.is_empty() {
+        return Err(bad_value("missing a rule to set (e.g. --maxConcurrent 4)".into()).into());
+    }
+    Ok(format!("{{{}}}", fields.join(",")))
 }
 
 /// Changes what a flat document names and publishes it in one step.

@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
+use rota_core::Refusal;
 use rota_verbs::claim::{Claim, claim};
 
 use super::Run;
 use crate::args::ClaimArgs;
 use crate::commands::number;
-use crate::errors::{CliError, CliResult};
+use crate::errors::CliResult;
 use crate::output;
 
 pub fn run(run: &Run<'_>, args: ClaimArgs) -> CliResult<ExitCode> {
@@ -19,6 +20,6 @@ pub fn run(run: &Run<'_>, args: ClaimArgs) -> CliResult<ExitCode> {
         specs: args.specs.given(),
     };
     let cx = run.context()?;
-    let claimed = rota_store::block_on(claim(&cx, input))?.ok_or(CliError::NothingEligible)?;
+    let claimed = rota_store::block_on(claim(&cx, input))?.ok_or(Refusal::NothingEligible)?;
     output::emit(run.json(), claimed, output::markdown::claimed)
 }
