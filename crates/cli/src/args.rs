@@ -85,6 +85,13 @@ pub enum Command {
     ///
     /// Example: rota why fix-login
     Why(IdArg),
+    /// Serve the verbs as MCP tools, for agents that speak it
+    ///
+    /// On standard input and output, for an agent that starts the server itself; with --http for any number of
+    /// clients, at /mcp, for those who show the token of .rota/token. Ends when the client leaves, or at TERM or INT.
+    ///
+    /// Example: claude mcp add rota -- rota mcp
+    Mcp(McpArgs),
     /// Read the journal: every change, in order
     ///
     /// Example: rota log --task fix-login -n 20
@@ -141,6 +148,19 @@ pub enum Command {
         #[arg(value_name = "shell")]
         shell: String,
     },
+}
+
+#[derive(Args, Debug)]
+pub struct McpArgs {
+    /// Serve over HTTP instead
+    #[arg(long)]
+    pub http: bool,
+    /// Where to listen, with --http [default: 127.0.0.1:8789]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// Which tools to offer: core (what an agent needs to work) or all
+    #[arg(long, value_name = "SET", default_value = "core")]
+    pub tools: String,
 }
 
 #[derive(Args, Debug)]
@@ -243,7 +263,7 @@ pub struct SpecsArg {
 impl SpecsArg {
     /// The globs; an empty list is none given.
     pub fn given(self) -> Option<String> {
-        self.specs.filter(|globs| !globs.trim().is_empty())
+        rota_verbs::input::globs(self.specs)
     }
 }
 

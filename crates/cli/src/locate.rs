@@ -92,15 +92,6 @@ pub fn policy_file(common: &Common) -> CliResult<PathBuf> {
     Ok(configured(common)?.folder.join("rota.policy.json"))
 }
 
-/// Replaces a file in one step: a reader sees the old one or the new one.
-pub fn replace_file(path: &Path, text: &str) -> CliResult<()> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{}", std::process::id()));
-    let fresh = PathBuf::from(fresh);
-    let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, path));
-    written.map_err(|error| CliError::Io(format!("{}: {error}", path.display())))
-}
-
 /// A configuration, and where it is or would be.
 pub struct Configured {
     /// What it says; the defaults if there is none.

@@ -84,6 +84,12 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Gives the program a runtime of its own choice, before it opens a store. One that serves wants threads that go on
+/// between calls.
+pub fn use_runtime(runtime: tokio::runtime::Runtime) {
+    assert!(RUNTIME.set(runtime).is_ok(), "the program has a runtime already");
+}
+
 /// Gives the program a runtime; what was made first stays.
 pub(crate) fn need_runtime() -> std::io::Result<()> {
     if RUNTIME.get().is_none() {

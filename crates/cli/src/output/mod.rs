@@ -38,3 +38,10 @@ pub fn warn(text: &str) -> CliResult<()> {
     let written = std::io::stderr().write_all(line.as_bytes());
     written.map_err(|error| CliError::Io(format!("standard error: {error}")))
 }
+
+/// Tells on standard error what a program that goes on is doing.
+pub fn note(text: &str) -> CliResult<()> {
+    let line = format!("{}\n", rota_core::text::escaped(text));
+    let written = std::io::stderr().write_all(line.as_bytes());
+    written.map_err(|error| CliError::Io(format!("standard error: {error}")))
+}

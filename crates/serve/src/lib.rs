@@ -1,0 +1,38 @@
+//! What listens. One door ([`auth`]) checks every request before anything is routed; behind it are the interfaces, which
+//! decide nothing and return what the verbs return.
+//!
+//! - [`auth`]: Host and Origin, then the token of `.rota/token`. Everything that listens uses this one.
+//! - [`listen`]: connections, and a limit on each thing a caller can send or hold.
+//! - [`mcp`]: the Model Context Protocol, over stdio and HTTP.
+//!
+//! A program that serves calls [`prepare`] before it opens its store, and then runs everything on that runtime.
+
+pub mod auth;
+pub mod listen;
+pub mod mcp;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Gives the program a runtime whose threads go on between calls, so that connections to a store stay alive.
+pub fn prepare() -> std::io::Result<()> {
+    rota_store::use_runtime(
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
+    );
+    Ok(())
+}
+
+/// Says when to stop: at the first TERM or INT.
+pub fn stop_signal() -> std::io::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let told = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        told.cancel();
+    });
+    Ok(stop)
+}

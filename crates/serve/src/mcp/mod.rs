@@ -1,0 +1,162 @@
+//! The Model Context Protocol: the verbs as tools, for any agent that speaks it. Both families are served, the
+//! `initialize` handshake and 2026-07-28, which starts with `server/discover`.
+//!
+//! A call becomes one verb on a thread of its own, so that a store that makes it wait holds up nobody else. The text of
+//! an answer is what the command line prints, byte for byte; the structured content is the same JSON.
+
+mod arguments;
+mod http;
+mod shape;
+mod stdio;
+mod tools;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Offer,
+    ToolAnnotations,
+};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServerHandler};
+use rota_store::AnyStore;
+use rota_verbs::{Context, Said};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+pub use http::serve_http;
+pub use stdio::serve_stdio;
+pub use tools::ToolSet;
+use tools::{Effect, Tool};
+
+/// Calls under way at once; more wait.
+const CALLS: u32 = 16;
+/// How long calls that are under way may take when the server is told to stop.
+const GRACE: Duration = Duration::from_secs(5);
+/// One message: the longest text a verb takes, twice over for its escapes.
+const MESSAGE_BYTES: usize = 8 * 1_024 * 1_024;
+
+const INSTRUCTIONS: &str = "Rota hands out tasks to agents, one holder at a time. Claim a task with rota_task_claim, \
+    keep its leaseId, work on it, call rota_task_renew before leaseExpiresAt if it takes longer, and end with \
+    rota_task_done or rota_task_fail. A refusal says who holds the task now: then stop working on it. rota_task_peek \
+    shows what there is, rota_why explains why a task does not run.";
+
+/// What a server works with.
+pub struct Settings {
+    /// The store, the scope and who asks, unless a call says otherwise.
+    pub context: Context<AnyStore>,
+    /// The folder it runs in: where entries belong that name none.
+    pub folder: String,
+    /// Where the copy of the policy is written.
+    pub policy_file: PathBuf,
+    /// Which tools it offers.
+    pub tools: ToolSet,
+}
+
+/// The server: one for all its callers.
+#[derive(Clone)]
+pub struct McpServer {
+    settings: Arc<Settings>,
+    calls: Arc<Semaphore>,
+}
+
+impl McpServer {
+    /// On a store.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings: Arc::new(settings), calls: Arc::new(Semaphore::new(CALLS as usize)) }
+    }
+
+    /// Waits until no call is under way, for a bounded time, and lets none begin any more.
+    async fn rest(&self) {
+        // What is still under way after that is cut off like by a crash: it was not acknowledged.
+        drop(
+            tokio::time::timeout(GRACE, self.calls.acquire_many(CALLS))
+                .await
+                .map(|all| all.map(|all| all.forget())),
+        );
+    }
+
+    async fn call(
+        &self,
+        tool: &'static Tool,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let calls = Arc::clone(&self.calls);
+        let turn = tokio::select! {
+            biased;
+            () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
+            turn = calls.acquire_owned() => turn,
+        };
+        let (settings, cancelled) = (Arc::clone(&self.settings), context.ct.clone());
+        let called = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            tool.call(&settings, request.arguments, cancelled)
+        });
+        match called.await {
+            Ok(outcome) => Ok(result(outcome)),
+            Err(failed) => Err(ErrorData::internal_error(failed.to_string(), None)),
+        }
+    }
+}
+
+impl ServerHandler for McpServer {
+    fn get_info(&self) -> ServerConfig {
+        let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        info.server_info = Implementation::new("rota", env!("CARGO_PKG_VERSION")).with_title("Rota");
+        info.with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.settings.tools.tools().map(offer).collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let tool = self.settings.tools.find(&request.name);
+        let tool = tool.map_err(|problem| ErrorData::invalid_params(problem, None))?;
+        Ok(self.call(tool, request, &context).await?.into())
+    }
+}
+
+/// A tool as clients see it.
+fn offer(tool: &'static Tool) -> Offer {
+    let hints = ToolAnnotations::with_title(tool.title)
+        .read_only(tool.effect == Effect::Reads)
+        .destructive(tool.effect == Effect::Replaces)
+        .idempotent(tool.is_idempotent || tool.effect == Effect::Reads)
+        .open_world(false);
+    let mut offer = Offer::new(tool.name, tool.description, arguments::schema(tool.arguments()));
+    offer.title = Some(tool.title.to_owned());
+    offer.output_schema = Some(Arc::new((tool.answer)().schema()));
+    offer.annotations = Some(hints);
+    offer
+}
+
+/// An answer, or a refusal in the words of the command line. Clients check structured content against the tool's
+/// schema, also that of a refusal, so the code of a refusal goes with the metadata.
+fn result(outcome: Result<String, Said>) -> CallToolResult {
+    match outcome {
+        Ok(text) => {
+            let structured = serde_json::from_str(&text).ok();
+            let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+            result.structured_content = structured;
+            result
+        }
+        Err(said) => {
+            let mut result = CallToolResult::error(vec![ContentBlock::text(said.lines())]);
+            let error = json!({"code": said.code, "exitCode": said.exit_code, "message": said.message});
+            result.meta = Some(MetaObject([("rota/error".to_owned(), error)].into_iter().collect()));
+            result
+        }
+    }
+}
