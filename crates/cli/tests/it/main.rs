@@ -21,6 +21,7 @@ mod leases;
 mod list;
 mod locate;
 mod log;
+mod mcp;
 mod moves;
 mod peek;
 mod plan_status;

@@ -41,10 +41,12 @@ impl Hosts {
     }
 
     fn knows(&self, authority: &Authority) -> bool {
-        if authority.as_str().contains('@') {
+        let host = authority.host();
+        let port = authority.as_str().strip_prefix(host);
+        // No user in front, and nothing behind but a port.
+        if !port.is_some_and(|port| port.is_empty() || authority.port_u16().is_some()) {
             return false;
         }
-        let host = authority.host();
         let name = host.strip_suffix('.').unwrap_or(host);
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         match bare.parse::<IpAddr>().map(|address| address.to_canonical()) {

@@ -1,0 +1,6 @@
+//! `rota mcp`: the same bytes as the command line, over both transports and in both families; the door; and how it ends.
+
+mod client;
+mod ending;
+mod http;
+mod same_bytes;

@@ -1,0 +1,308 @@
+//! Every verb twice: by the command line on one store, by MCP on another. What comes out must be the same bytes.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::client::{HANDSHAKE, Http, INLINE, Pipes};
+use crate::support::{Lab, Ran, at};
+
+/// One verb: its line for the command line, what it reads, the tool, and its arguments.
+struct Step(&'static str, &'static str, &'static str, Value);
+
+const PLAN: &str = r#"{"id":"a","t":"First","p":0,"spec":"specs/a.md","steps":["one","two"]}
+{"id":"b","t":"Second","deps":["a"],"d":"after the first","cat":"docs"}
+{"id":"c","t":"Third","p":3,"odd":1}
+"#;
+
+fn task_steps() -> Vec<Step> {
+    vec![
+        Step(
+            "@0 task plan-sync --json --dry-run",
+            PLAN,
+            "rota_task_plan_sync",
+            json!({"plan": PLAN, "dryRun": true}),
+        ),
+        Step("@0 task plan-sync --json", PLAN, "rota_task_plan_sync", json!({"plan": PLAN})),
+        Step(
+            "@0 task plan-sync --json --specs 'x*'",
+            PLAN,
+            "rota_task_plan_sync",
+            json!({"plan": PLAN, "specs": "x*"}),
+        ),
+        Step("@0 task plan-sync --json", "{", "rota_task_plan_sync", json!({"plan": "{"})),
+        Step("@1 task peek --json", "", "rota_task_peek", json!({})),
+        Step("@1 task peek --json -n 1", "", "rota_task_peek", json!({"limit": 1})),
+        Step("@1 task peek --json --specs 'specs/*'", "", "rota_task_peek", json!({"specs": "specs/*"})),
+        Step("@1 task peek --json -n -1", "", "rota_task_peek", json!({"limit": -1})),
+        Step("@1 task peek --json --queue nowhere", "", "rota_task_peek", json!({"queue": "nowhere"})),
+        Step("@1 task peek --json --scope other", "", "rota_task_peek", json!({"scope": "other"})),
+        Step("@1 task claim b --json", "", "rota_task_claim", json!({"id": "b"})),
+        Step(
+            "@2 task claim --json --agent a1 --lease 900",
+            "",
+            "rota_task_claim",
+            json!({"agent": "a1", "lease": 900}),
+        ),
+        Step("@2 task claim --json --lease 1.5", "", "rota_task_claim", json!({"lease": 1.5})),
+        Step("@2 task claim --json --category none", "", "rota_task_claim", json!({"category": "none"})),
+        Step("@3 task renew a --json --agent a1", "", "rota_task_renew", json!({"id": "a", "agent": "a1"})),
+        Step(
+            "@3 task renew a --json --lease 60 --lease-id lease-a-1",
+            "",
+            "rota_task_renew",
+            json!({"id": "a", "lease": 60, "leaseId": "lease-a-1"}),
+        ),
+        Step(
+            "@3 task renew a --json --agent stranger",
+            "",
+            "rota_task_renew",
+            json!({"id": "a", "agent": "stranger"}),
+        ),
+        Step(
+            "@3 task renew a --json --lease-id lease-a-9",
+            "",
+            "rota_task_renew",
+            json!({"id": "a", "leaseId": "lease-a-9"}),
+        ),
+        Step("@3 task renew --json", "", "rota_task_renew", json!({})),
+        Step("@4 why b --json", "", "rota_why", json!({"id": "b"})),
+        Step("@4 why c --json", "", "rota_why", json!({"id": "c"})),
+        Step("@4 why nobody --json", "", "rota_why", json!({"id": "nobody"})),
+        Step(
+            "@5 task done a --json --agent a1 --result '{\"sha\":1}'",
+            "",
+            "rota_task_done",
+            json!({"id": "a", "agent": "a1", "result": {"sha": 1}}),
+        ),
+        Step(
+            "@5 task done a --json --agent a1 --result '{\"commit\":\"c1\"}'",
+            "",
+            "rota_task_done",
+            json!({"id": "a", "agent": "a1", "result": {"commit": "c1"}}),
+        ),
+        Step("@5 task done a --json --agent a1", "", "rota_task_done", json!({"id": "a", "agent": "a1"})),
+        Step("@6 task claim --json --agent a2", "", "rota_task_claim", json!({"agent": "a2"})),
+        Step(
+            "@7 task fail b --json --agent a2 --reason 'no \"way\"'",
+            "",
+            "rota_task_fail",
+            json!({"id": "b", "agent": "a2", "reason": "no \"way\""}),
+        ),
+        Step("@7 task fail c --json", "", "rota_task_fail", json!({"id": "c"})),
+        Step("@8 task show b --json", "", "rota_task_show", json!({"id": "b"})),
+        Step("@8 task show b --json --with-deps", "", "rota_task_show", json!({"id": "b", "withDeps": true})),
+        Step("@8 task show -- --json", "", "rota_task_show", json!({"id": "--json"})),
+        Step("task peek --json --now tomorrow", "", "rota_task_peek", json!({"now": "tomorrow"})),
+    ]
+}
+
+fn sched_steps() -> Vec<Step> {
+    vec![
+        Step(
+            "@10 queue add --id r1 --app review --note 'a note' --priority 10",
+            "",
+            "rota_queue_add",
+            json!({"id": "r1", "app": "review", "note": "a note", "priority": 10}),
+        ),
+        Step(
+            "@10 queue add --id r2 --workflow w --runId 7 --repo elsewhere",
+            "",
+            "rota_queue_add",
+            json!({"id": "r2", "workflow": "w", "runId": "7", "repo": "elsewhere"}),
+        ),
+        Step(
+            "@10 queue add --id r3 --app review --repo elsewhere",
+            "",
+            "rota_queue_add",
+            json!({"id": "r3", "app": "review", "repo": "elsewhere"}),
+        ),
+        Step(
+            "@10 queue add --id r3 --app review",
+            "",
+            "rota_queue_add",
+            json!({"id": "r3", "app": "review"}),
+        ),
+        Step("@10 queue add --priority high", "", "rota_queue_add", json!({"priority": "high"})),
+        Step("@11 queue list --json", "", "rota_queue_list", json!({})),
+        Step(
+            "@11 queue list --json --repo elsewhere --status pending",
+            "",
+            "rota_queue_list",
+            json!({"repo": "elsewhere", "status": "pending"}),
+        ),
+        Step("@11 queue list --json --status lost", "", "rota_queue_list", json!({"status": "lost"})),
+        Step("@11 queue show r2", "", "rota_queue_show", json!({"id": "r2"})),
+        Step("@11 queue show nobody", "", "rota_queue_show", json!({"id": "nobody"})),
+        Step("@11 queue show", "", "rota_queue_show", json!({})),
+        Step("@12 sched policy show", "", "rota_sched_policy_show", json!({})),
+        Step(
+            "@12 sched policy set --maxConcurrent 2 --maxAttempts 1 --backoffFactor 1.5",
+            "",
+            "rota_sched_policy_set",
+            json!({"maxConcurrent": 2, "maxAttempts": 1, "backoffFactor": 1.5}),
+        ),
+        Step(
+            "@12 sched policy set --maxConcurrent 0",
+            "",
+            "rota_sched_policy_set",
+            json!({"maxConcurrent": 0}),
+        ),
+        Step(
+            "@12 sched policy set --leaseTtlMs abc",
+            "",
+            "rota_sched_policy_set",
+            json!({"leaseTtlMs": "abc"}),
+        ),
+        Step("@12 sched policy set", "", "rota_sched_policy_set", json!({})),
+        Step("@12 sched policy show --scope other", "", "rota_sched_policy_show", json!({"scope": "other"})),
+        Step("@13 sched plan", "", "rota_sched_plan", json!({})),
+        Step("@13 sched plan --limit 1", "", "rota_sched_plan", json!({"limit": 1})),
+        Step("@13 sched plan --queue nowhere", "", "rota_sched_plan", json!({"queue": "nowhere"})),
+        Step("@13 sched lease --limit 0", "", "rota_sched_lease", json!({"limit": 0})),
+        Step("@13 sched lease --limit many", "", "rota_sched_lease", json!({"limit": "many"})),
+        Step("@13 sched lease --agent h1", "", "rota_sched_lease", json!({"agent": "h1"})),
+        Step("@14 sched renew lease-r1-1", "", "rota_sched_renew", json!({"leaseId": "lease-r1-1"})),
+        Step("@14 sched renew lease-r1-9", "", "rota_sched_renew", json!({"leaseId": "lease-r1-9"})),
+        Step("@15 sched complete lease-r1-1", "", "rota_sched_complete", json!({"leaseId": "lease-r1-1"})),
+        Step("@15 sched complete lease-r1-1", "", "rota_sched_complete", json!({"leaseId": "lease-r1-1"})),
+        Step("@15 sched complete", "", "rota_sched_complete", json!({})),
+        Step("@16 sched release lease-r2-1", "", "rota_sched_release", json!({"leaseId": "lease-r2-1"})),
+        Step("@16 sched lease --limit 1", "", "rota_sched_lease", json!({"limit": 1})),
+        Step(
+            "@17 sched release lease-r2-2 --failed --reason broken",
+            "",
+            "rota_sched_release",
+            json!({"leaseId": "lease-r2-2", "failed": true, "reason": "broken"}),
+        ),
+        Step("@17 sched release lease-r2-2", "", "rota_sched_release", json!({"leaseId": "lease-r2-2"})),
+        Step("@18 sched reset r2", "", "rota_sched_reset", json!({"id": "r2"})),
+        Step("@18 sched reset r2", "", "rota_sched_reset", json!({"id": "r2"})),
+        Step("@19 sched lease --limit 1", "", "rota_sched_lease", json!({"limit": 1})),
+        Step("@900 sched reclaim", "", "rota_sched_reclaim", json!({})),
+        Step("@900 sched reclaim --queue nowhere", "", "rota_sched_reclaim", json!({"queue": "nowhere"})),
+        Step(
+            "@901 queue drain --limit 5 --repo elsewhere",
+            "",
+            "rota_queue_drain",
+            json!({"limit": 5, "repo": "elsewhere"}),
+        ),
+        Step("@901 queue drain --limit x", "", "rota_queue_drain", json!({"limit": "x"})),
+    ]
+}
+
+/// A line's `@N` is the argument `now`.
+fn arguments(step: &Step) -> Value {
+    let mut arguments = step.3.clone();
+    if let Some((seconds, _)) = step.0.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
+        arguments["now"] = json!(at(seconds.parse().unwrap()));
+    }
+    arguments
+}
+
+/// What the command line says about a refusal, without its mark and the usage line.
+fn message(ran: &Ran) -> String {
+    let lines = ran.stderr.split_inclusive('\n').filter(|line| !line.starts_with("Usage: "));
+    let text: String = lines.collect();
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+}
+
+fn without_folder(text: &str, lab: &Lab) -> String {
+    text.replace(lab.path().canonicalize().unwrap().to_str().unwrap(), "<folder>")
+}
+
+/// Runs every step on both sides; how often each tool answered and refused.
+fn compare(cli: &Lab, mcp: &Lab, mut call: impl FnMut(&str, &Value) -> Value) {
+    let (mut answered, mut refused) = (BTreeSet::new(), BTreeSet::new());
+    for step in task_steps().iter().chain(&sched_steps()) {
+        let Step(line, input, tool, _) = step;
+        let ran = cli.feed(line, input.as_bytes());
+        let reply = call(tool, &arguments(step));
+        let result = &reply["result"];
+        let text = without_folder(
+            result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{line}: {reply}")),
+            mcp,
+        );
+        if ran.code == 0 {
+            assert_eq!(text, without_folder(&ran.stdout, cli), "{line}");
+            assert_eq!(result["isError"], false, "{line}");
+            let structured: Value = serde_json::from_str(&text).unwrap();
+            let shown = without_folder(&result["structuredContent"].to_string(), mcp);
+            assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), structured, "{line}");
+            answered.insert(*tool);
+        } else {
+            assert_eq!(text, message(&ran), "{line}");
+            assert_eq!(result["isError"], true, "{line}");
+            assert_eq!(result["_meta"]["rota/error"]["exitCode"], ran.code, "{line}");
+            assert!(result["_meta"]["rota/error"]["code"].is_string(), "{line}");
+            assert!(result.get("structuredContent").is_none(), "{line}");
+            refused.insert(*tool);
+        }
+    }
+    let all = tools(mcp);
+    assert_eq!(answered, all.iter().map(String::as_str).collect(), "every tool answers");
+    let mut never = all;
+    never.retain(|tool| !refused.contains(tool.as_str()));
+    assert_eq!(never, ["rota_sched_policy_show"], "every tool that can refuse does");
+    assert_eq!(
+        without_folder(&mcp.export(), mcp),
+        without_folder(&cli.export(), cli),
+        "both stores say the same"
+    );
+    let policy = |lab: &Lab| std::fs::read_to_string(lab.path().join("rota.policy.json")).unwrap();
+    assert_eq!(policy(mcp), policy(cli), "both mirrored the policy");
+}
+
+fn tools(lab: &Lab) -> Vec<String> {
+    let mut client = Pipes::start(lab, &["--tools", "all"]);
+    let listed = client.ask("tools/list", json!({}));
+    let mut names: Vec<String> = listed["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect();
+    client.close_input();
+    assert_eq!(client.end(), (vec![], Some(0)));
+    names.sort();
+    names
+}
+
+#[test]
+fn every_verb_over_stdio() {
+    let (cli, mcp) = (Lab::new(), Lab::new());
+    let mut client = Pipes::start(&mcp, &["--tools", "all"]);
+    compare(&cli, &mcp, |tool, arguments| client.call(tool, arguments));
+}
+
+#[test]
+fn every_verb_over_http() {
+    let (cli, mcp) = (Lab::new(), Lab::new());
+    let mut client = Http::start(&mcp, &["--tools", "all"]);
+    client.shake_hands();
+    compare(&cli, &mcp, |tool, arguments| client.call(tool, arguments));
+}
+
+/// The newer family has no handshake: every request says who asks, and over HTTP there is no session.
+#[test]
+fn every_verb_in_the_newer_family() {
+    let (cli, mcp) = (Lab::new(), Lab::new());
+    let client = Http::start(&mcp, &["--tools", "all"]);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": INLINE,
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let ask = |method: &str, name: Option<&str>, mut params: Value| {
+        params["_meta"] = meta.clone();
+        let mut headers = vec![("mcp-protocol-version", INLINE), ("mcp-method", method)];
+        headers.extend(name.map(|name| ("mcp-name", name)));
+        client.post(&headers, &json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})).json()
+    };
+    let found = ask("server/discover", None, json!({}));
+    let versions = found["result"]["supportedVersions"].as_array().unwrap();
+    assert!(versions.contains(&json!(INLINE)) && versions.contains(&json!(HANDSHAKE)), "{found}");
+    compare(&cli, &mcp, |tool, arguments| {
+        ask("tools/call", Some(tool), json!({"name": tool, "arguments": arguments}))
+    });
+}
