@@ -77,6 +77,8 @@ pub enum Command {
     Queue(QueueArgs),
     /// Plan, grant and settle leases by policy
     Sched(SchedArgs),
+    /// Run a command for each task: claim, keep the lease, settle by exit code, go on
+    Work(crate::args_run::WorkArgs),
     /// Show, check and publish the policy
     Policy(PolicyArgs),
     /// Explain why a task runs, or not

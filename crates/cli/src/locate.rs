@@ -27,6 +27,16 @@ pub fn location_of(common: &Common) -> CliResult<Location> {
     place(common, &configured, &base, &here)
 }
 
+/// What commands that we run are told of the store: a file by its whole path. A server's address may hold a password,
+/// so it is not put where it was not before.
+pub fn store_for_children(common: &Common) -> CliResult<Option<String>> {
+    let (_, here) = base()?;
+    Ok(match location_of(common)? {
+        Location::Sqlite(path) => Some(format!("sqlite:{}", here.join(path).display())),
+        Location::Memory | Location::Postgres(_) => None,
+    })
+}
+
 /// The git root, or else the current folder; and the current folder.
 fn base() -> CliResult<(PathBuf, PathBuf)> {
     let here = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;

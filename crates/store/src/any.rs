@@ -7,7 +7,7 @@ use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresStore};
 use crate::secret::Secret;
 use crate::sqlite::{self, SqliteStore};
-use crate::store::{Access, Intent, Store, block_on, need_runtime};
+use crate::store::{Access, Intent, Store, block_on, runtime};
 use crate::tx::AnyTx;
 
 /// Where a store is.
@@ -56,7 +56,7 @@ impl AnyStore {
             Location::Memory => Ok(Self::Memory(MemoryStore::new())),
             Location::Sqlite(path) => SqliteStore::open(path).map(Self::Sqlite),
             Location::Postgres(url) => {
-                need_runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
+                runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
                 block_on(PostgresStore::open(url.expose())).map(Self::Postgres)
             }
         }
@@ -70,7 +70,7 @@ impl AnyStore {
             Location::Memory => Ok((sqlite::SCHEMA, sqlite::SCHEMA)),
             Location::Sqlite(path) => Ok((sqlite::schema_at(path)?, sqlite::SCHEMA)),
             Location::Postgres(url) => {
-                need_runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
+                runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
                 Ok((block_on(PostgresStore::schema_at(url.expose()))?, postgres::SCHEMA))
             }
         }

@@ -71,9 +71,14 @@ static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
 /// Runs a future to its end on this thread. Memory and SQLite never make it wait; with [`crate::AnyStore`] on a server
 /// the program's runtime waits.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    if let Some(runtime) = RUNTIME.get() {
-        return runtime.block_on(future);
+    match RUNTIME.get() {
+        Some(runtime) => runtime.block_on(future),
+        None => run_here(future),
     }
+}
+
+/// Runs a future of a store that never waits (memory, SQLite) on this thread.
+pub fn run_here<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     loop {
@@ -90,12 +95,12 @@ pub fn use_runtime(runtime: tokio::runtime::Runtime) {
     assert!(RUNTIME.set(runtime).is_ok(), "the program has a runtime already");
 }
 
-/// Gives the program a runtime; what was made first stays.
-pub(crate) fn need_runtime() -> std::io::Result<()> {
-    if RUNTIME.get().is_none() {
-        let made = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // Two threads may both have made one; the second is dropped.
-        drop(RUNTIME.set(made));
+/// The program's runtime, made when it is first asked for.
+pub fn runtime() -> std::io::Result<&'static tokio::runtime::Runtime> {
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
     }
-    Ok(())
+    let made = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Two threads may both have made one; the second is dropped.
+    Ok(RUNTIME.get_or_init(|| made))
 }

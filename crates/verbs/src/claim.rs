@@ -46,7 +46,8 @@ pub struct BlockerResult {
 }
 
 impl Claimed {
-    fn of(grant: Grant) -> Self {
+    /// As every interface shows a grant.
+    pub fn of(grant: Grant) -> Self {
         let deps = grant.blockers.iter().map(|blocker| blocker.id.clone()).collect();
         let results = grant.blockers.into_iter();
         let results =

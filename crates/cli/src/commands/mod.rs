@@ -8,6 +8,7 @@ mod mcp;
 mod task;
 mod upkeep;
 mod why;
+mod work;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -39,6 +40,9 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Sched(args)) => control::sched(&cli.common, args).map_err(CliError::in_one_line),
         Some(Command::Policy(args)) => {
             control::policy(&cli.common, args).map_err(|error| error.with_usage_of(&["policy"]))
+        }
+        Some(Command::Work(args)) => {
+            work::run(&cli.common, args).map_err(|error| error.with_usage_of(&["work"]))
         }
         Some(Command::Why(args)) => {
             why::run(&cli.common, args).map_err(|error| error.with_usage_of(&["why"]))

@@ -1,0 +1,31 @@
+//! The commands that run others.
+#![allow(rustdoc::invalid_html_tags, reason = "the comments are the help text")]
+
+use clap::Args;
+
+/// Claims a task, runs CMD with the task as markdown on its input and ROTA_TASK, ROTA_LEASE, ROTA_AGENT and ROTA_QUEUE in its
+/// environment, renews the lease while it runs, settles by its exit code, and goes on.
+///
+/// Exit code 0 is done (the last line of output is the result if it is a JSON object), 75 is rate limited (tried again
+/// later, nothing counted), 77 parks the task for a person, anything else is a failure. TERM or INT is passed on to the
+/// commands, and their tasks go back; a second one kills.
+///
+/// Example: rota work --jobs 4 --until-empty -- ./agent.sh
+#[derive(Args, Debug)]
+pub struct WorkArgs {
+    /// Take tasks of this queue
+    #[arg(long, value_name = "QUEUE", default_value = "tasks")]
+    pub queue: String,
+    /// Commands at once
+    #[arg(long, value_name = "N", default_value = "1", allow_hyphen_values = true)]
+    pub jobs: String,
+    /// Park a task that failed so often here; 0 leaves it to the policy alone
+    #[arg(long, value_name = "N", default_value = "3", allow_hyphen_values = true)]
+    pub give_up: String,
+    /// End when nothing is left to claim
+    #[arg(long)]
+    pub until_empty: bool,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}

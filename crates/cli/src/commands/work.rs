@@ -1,0 +1,119 @@
+//! `rota work [--queue Q] [--jobs N] [--until-empty] -- CMD…`
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rota_core::text::escaped;
+use rota_daemon::work::{self, Progress, Summary, Work};
+use rota_store::intents::Call;
+use rota_store::intents::claim::Grant;
+use rota_verbs::Payload;
+use rota_verbs::claim::Claimed;
+use serde::Serialize;
+
+use super::number;
+use crate::args::Common;
+use crate::args_run::WorkArgs;
+use crate::errors::{CliError, CliResult};
+use crate::{locate, output};
+
+/// More commands at once than this is a slip of the finger.
+const MOST_JOBS: usize = 1_000;
+
+pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
+    let jobs: usize = number("--jobs", &args.jobs)?;
+    if !(1..=MOST_JOBS).contains(&jobs) {
+        return Err(CliError::value(format!("--jobs must be from 1 to {MOST_JOBS}, got: {jobs}")));
+    }
+    if args.command.is_empty() {
+        return Err(CliError::value("missing command after -- (e.g. rota work -- ./agent.sh)"));
+    }
+    if common.now.is_some() {
+        return Err(CliError::value("--now: `rota work` goes by the store's clock"));
+    }
+    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
+    let cx = locate::context(common)?;
+    let host = locate::host()?;
+    let agent = cx.agent.clone().unwrap_or_else(|| format!("{host}:{}", std::process::id()));
+    let folder = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
+    let mut environment: BTreeMap<_, _> = std::env::vars_os().collect();
+    environment.insert("ROTA_SCOPE".into(), cx.scope.clone().into());
+    if let Some(store) = locate::store_for_children(common)? {
+        environment.insert("ROTA_STORE".into(), store.into());
+    }
+    let work = Work {
+        call: Call { scope: cx.scope.clone(), now: None, actor: Some(agent.clone()) },
+        queue: args.queue,
+        agent,
+        host: Some(host),
+        jobs,
+        give_up_after: Some(number::<u32>("--give-up", &args.give_up)?).filter(|most| *most > 0),
+        until_empty: args.until_empty,
+        argv: args.command,
+        folder,
+        environment,
+        output_to_stderr: common.json,
+    };
+    let render = |grant: &Grant| output::markdown::claimed(&Claimed::of(grant.clone()));
+    let mut view = View { idle: false, terminal: std::io::stderr().is_terminal() };
+    let summary = runtime.block_on(work::run(cx.store, work, &render, &mut |progress| view.show(&progress)));
+    let summary = summary?;
+    report(common.json, &summary)?;
+    Ok(if summary.interrupted { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    outcomes: &'a BTreeMap<&'static str, u64>,
+    interrupted: bool,
+}
+
+fn report(json: bool, summary: &Summary) -> CliResult<()> {
+    if json {
+        let report = Report { outcomes: &summary.outcomes, interrupted: summary.interrupted };
+        return output::print(&Payload::new(report).to_text());
+    }
+    let counts: Vec<String> =
+        summary.outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+    say(&if counts.is_empty() { "nothing to do".to_owned() } else { counts.join(", ") });
+    Ok(())
+}
+
+struct View {
+    idle: bool,
+    terminal: bool,
+}
+
+impl View {
+    fn show(&mut self, progress: &Progress) {
+        let was_idle = std::mem::replace(&mut self.idle, *progress == Progress::Idle);
+        match progress {
+            Progress::Started { lease, title } => {
+                say(&format!("started {} {}", escaped(lease.task.as_str()), escaped(title)));
+            }
+            Progress::Settled { lease, outcome, detail, took } => {
+                let detail = detail.as_ref().map_or(String::new(), |detail| format!(": {}", escaped(detail)));
+                say(&format!("{outcome} {} ({}){detail}", escaped(lease.task.as_str()), seconds(*took)));
+            }
+            Progress::Late { lease, refusal } => {
+                say(&format!("late {}: {}", escaped(lease.task.as_str()), escaped(refusal)));
+            }
+            Progress::Trouble { problem } => say(&format!("warning: {}, asking again", escaped(problem))),
+            Progress::Idle if !was_idle && self.terminal => say("waiting for tasks (Ctrl-C ends it)"),
+            Progress::Idle => {}
+            Progress::Stopping => say("stopping: the commands are asked to end"),
+        }
+    }
+}
+
+fn seconds(took: Duration) -> String {
+    format!("{:.1} s", took.as_secs_f64())
+}
+
+/// Nobody has to listen.
+fn say(line: &str) {
+    drop(writeln!(std::io::stderr().lock(), "{line}"));
+}
