@@ -4,10 +4,12 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::parse::{COUNT, Object, YEAR_MS};
+use super::parse::{Given, read_json, refuse_low_cap};
+use super::shape::{FLAT, camel_case};
 use super::{Policy, PolicyError, QueuePolicy};
 use crate::backoff::Backoff;
 use crate::json::Json;
+use crate::text;
 
 /// The queue the flat form is about.
 const QUEUE: &str = "runs";
@@ -51,44 +53,32 @@ impl Policy {
 
     /// The same policy with rules of queue `runs` replaced by those a flat document names.
     pub fn with_runs(&self, document: &str) -> Result<Self, PolicyError> {
-        let value: Value = serde_json::from_str(document)
-            .map_err(|error| PolicyError { path: "policy".into(), problem: format!("not JSON: {error}") })?;
-        let mut object = Object::new("", &value)?;
-        object.take("schemaVersion");
+        self.with_flat(&read_json(document)?)
+    }
+
+    pub(super) fn with_flat(&self, value: &Value) -> Result<Self, PolicyError> {
+        let checked = FLAT.read("", value)?;
+        let Some(given) = checked.as_object().map(Given) else {
+            unreachable!("a flat document is an object")
+        };
         let mut queue = self.queue(QUEUE).clone();
-        if let Some(field) = object.take("maxConcurrent") {
-            queue.max_concurrent = Some(field.small(COUNT)?);
-        }
-        if let Some(field) = object.take("maxAttempts") {
-            queue.max_attempts = Some(field.small(COUNT)?);
-        }
-        if let Some(field) = object.take("leaseTtlMs") {
-            queue.lease_ttl_ms = field.whole(1..=YEAR_MS)?;
-        }
-        let built_in = QueuePolicy::built_in(QUEUE).backoff;
-        let mut backoff = queue.backoff.or(built_in).unwrap_or(Backoff {
-            base_ms: 0,
-            factor_thousandths: 1_000,
-            cap_ms: 0,
-        });
-        let before = backoff;
-        if let Some(field) = object.take("backoffBaseMs") {
-            backoff.base_ms = field.whole(0..=YEAR_MS)?;
-        }
-        if let Some(field) = object.take("backoffFactor") {
-            backoff.factor_thousandths = field.thousandths()?;
-        }
-        let cap = object.take("backoffCapMs");
-        if let Some(field) = &cap {
-            backoff.cap_ms = field.whole(0..=YEAR_MS)?;
-        }
-        if backoff.cap_ms < backoff.base_ms {
-            let problem = format!("below backoffBaseMs ({}), got {}", backoff.base_ms, backoff.cap_ms);
-            return Err(PolicyError { path: "backoffCapMs".into(), problem });
-        }
-        object.finish()?;
-        if backoff != before {
+        queue.max_concurrent = given.small("maxConcurrent").or(queue.max_concurrent);
+        queue.max_attempts = given.small("maxAttempts").or(queue.max_attempts);
+        queue.lease_ttl_ms = given.whole("leaseTtlMs").unwrap_or(queue.lease_ttl_ms);
+        let waits = ["backoffBaseMs", "backoffFactor", "backoffCapMs"];
+        if let Some(start) = queue.backoff.or(QueuePolicy::built_in(QUEUE).backoff)
+            && waits.iter().any(|key| given.0.contains_key(*key))
+        {
+            let backoff = Backoff {
+                base_ms: given.whole("backoffBaseMs").unwrap_or(start.base_ms),
+                factor_thousandths: given.whole("backoffFactor").unwrap_or(start.factor_thousandths),
+                cap_ms: given.whole("backoffCapMs").unwrap_or(start.cap_ms),
+            };
+            refuse_low_cap(&backoff, "backoffCapMs", "backoffBaseMs")?;
             queue.backoff = Some(backoff);
+        }
+        if let Some(key) = ["maxAttempts"].iter().chain(&waits).find(|key| given.0.contains_key(**key)) {
+            queue.refuse_without_effect(key)?;
         }
         let mut policy = self.clone();
         policy.queues.insert(QUEUE.to_owned(), queue);
@@ -96,11 +86,13 @@ impl Policy {
     }
 }
 
-/// Whether a document is in the flat form.
+/// Whether a document is in the flat form: it has one of the six keys, or something like one, and no section.
 pub(super) fn is_flat(value: &Value) -> bool {
     value.as_object().is_some_and(|object| {
-        let flat = |key: &String| FLAT_KEYS.contains(&super::parse::camel_case(key).as_str());
-        object.keys().any(flat) && !object.contains_key("queues") && !object.contains_key("gate")
+        let keys: Vec<String> = object.keys().map(|key| camel_case(key)).collect();
+        let is_section = |key: &String| text::nearest(key, ["queues", "gate"]).is_some();
+        let is_rule = |key: &String| text::nearest(key, FLAT_KEYS).is_some();
+        !keys.iter().any(is_section) && keys.iter().any(is_rule)
     })
 }
 
@@ -122,7 +114,16 @@ mod tests {
     fn what_cannot_be_meant_is_refused() {
         for (document, message) in [
             (r#"{"maxConcurrent":0}"#, "maxConcurrent: expected a whole number from 1 to 1000000, got 0"),
-            (r#"{"backoffBaseMs":99999999}"#, "backoffCapMs: below backoffBaseMs (99999999), got 60000"),
+            (
+                r#"{"backoffBaseMs":99999999}"#,
+                "backoffCapMs: expected at least backoffBaseMs (99999999), got 60000",
+            ),
+            (
+                r#"{"maxConcurent":1}"#,
+                "maxConcurent: unknown key, did you mean 'maxConcurrent'? (known here: schemaVersion, maxConcurrent, maxAttempts, leaseTtlMs, backoffBaseMs, backoffFactor, backoffCapMs)",
+            ),
+            (r#"{"maxConcurrent":1,"maxConcurrent":2}"#, "maxConcurrent: given twice"),
+            (r#"{"schemaVersion":2,"maxConcurrent":2}"#, "schemaVersion: expected 1, got 2"),
             (
                 r#"{"maxConcurrent":1,"backofFactor":2}"#,
                 "backofFactor: unknown key, did you mean 'backoffFactor'? (known here: schemaVersion, maxConcurrent, maxAttempts, leaseTtlMs, backoffBaseMs, backoffFactor, backoffCapMs)",
@@ -130,5 +131,20 @@ mod tests {
         ] {
             assert_eq!(Policy::parse(document).map_err(|error| error.to_string()), Err(message.to_owned()));
         }
+    }
+
+    /// What the flat form writes must be readable as a whole document, or nothing could be decided any more.
+    #[test]
+    fn a_limit_on_what_is_not_counted_is_refused() {
+        let nothing_counts = r#"{"queues":{"runs":{"counts":{"failed":false,"lost":false}}}}"#;
+        let Ok(policy) = Policy::parse(nothing_counts) else { panic!("a good document") };
+        for flat in [r#"{"maxAttempts":2}"#, r#"{"backoffFactor":2}"#] {
+            let refused = policy.with_runs(flat).map_err(|error| error.problem);
+            let problem = "has no effect, because counts.failed and counts.lost are both false";
+            assert_eq!(refused, Err(problem.to_owned()), "{flat}");
+        }
+        let changed = policy.with_runs(r#"{"maxConcurrent":2}"#);
+        let Ok(changed) = changed else { panic!("{changed:?}") };
+        assert_eq!(Policy::parse(changed.to_json().as_str()), Ok(changed));
     }
 }

@@ -5,6 +5,8 @@
 
 mod flat;
 mod parse;
+mod schema;
+mod shape;
 mod write;
 
 use std::collections::BTreeMap;
@@ -346,7 +348,7 @@ mod tests {
             (r#"{"schemaVersion":2}"#, "schemaVersion: expected 1, got 2"),
             (
                 r#"{"queue":{}}"#,
-                "queue: unknown key, did you mean 'queues'? (known here: schemaVersion, basedOn, queues, gate)",
+                "queue: unknown key, did you mean 'queues'? (known here: $schema, schemaVersion, basedOn, queues, gate)",
             ),
             (
                 r#"{"queues":{"runs":{"maxConcurent":1}}}"#,
@@ -385,13 +387,24 @@ mod tests {
                 "queues.runs.maxAttempts: given twice",
             ),
             (
+                r#"{"queues":{"runs":{"maxAttempts":1,"leaseTtlMs":1,"maxAttempts":2}}}"#,
+                "queues.runs.maxAttempts: given twice",
+            ),
+            (r#"{"queues":{"runs":{}},"gate":{},"queues":{}}"#, "queues: given twice"),
+            (r#"{"queues":{"my":{},"my":{"leaseTtlMs":1}}}"#, "queues.my: given twice"),
+            (
+                r#"{"gate":{"groups":{"g":{"models":[{"a":1,"a":1}]}}}}"#,
+                "gate.groups.g.models.0.a: given twice",
+            ),
+            (r#"{"basedOn":5}"#, "basedOn: expected a text, got 5"),
+            (
                 r#"{"queues":{"runs":{"counts":{"failed":false,"lost":false},"maxAttempts":2}}}"#,
                 "queues.runs.maxAttempts: has no effect, because counts.failed and counts.lost are both false",
             ),
             (r#"{"queues":{"tasks":{"backoff":{"baseMs":5}}}}"#, "queues.tasks.backoff.factor: missing"),
             (
                 r#"{"queues":{"tasks":{"backoff":{"baseMs":50,"factor":2,"capMs":5}}}}"#,
-                "queues.tasks.backoff.capMs: below baseMs (50), got 5",
+                "queues.tasks.backoff.capMs: expected at least baseMs (50), got 5",
             ),
             (r#"{"queues":{"":{}}}"#, "queues: queue name is empty"),
             (r#"{"gate":{"burst":0}}"#, "gate.burst: expected a whole number from 1 to 1000000, got 0"),

@@ -12,6 +12,7 @@ mod explain;
 mod model;
 mod plan_sync;
 mod policy;
+mod policy_schema;
 mod state_machine_page;
 mod support;
 mod transition;

@@ -116,7 +116,7 @@ fn a_gate() -> impl Strategy<Value = GatePolicy> {
     })
 }
 
-fn a_policy() -> impl Strategy<Value = Policy> {
+pub fn a_policy() -> impl Strategy<Value = Policy> {
     let own = btree_map("[a-z][a-z_-]{0,6}", a_queue(), 0..3);
     (vec(a_queue(), BUILT_IN_QUEUES.len()), own, a_gate()).prop_map(|(built_in, own, gate)| {
         let mut queues = own;
@@ -204,7 +204,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 /// Every object of a written policy whose keys are fixed, as JSON pointers.
-fn closed_objects(document: &Value) -> Vec<String> {
+pub fn closed_objects(document: &Value) -> Vec<String> {
     let mut found = vec![String::new(), "/gate".to_owned()];
     let queues = document["queues"].as_object().unwrap();
     for (name, queue) in queues {
