@@ -375,6 +375,8 @@ tx! {
     fn tasks_by_seq(&mut self, seqs: &[u64]) -> Vec<Row>;
     /// By filter, in any order.
     fn list(&mut self, scope: &str, filter: &ListFilter) -> Vec<Row>;
+    /// The first of a queue by priority, age and insertion, without deleted ones and those that are held now.
+    fn unheld(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Vec<Row>;
     /// How many of a queue stand where.
     fn count(&mut self, queue: i64, filter: &Filter) -> Vec<StatusCount>;
     /// The distinct specs of a queue.

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rota_core::event::{self, Event, EventKind, Folded};
 use rota_core::obstacle::{Facts, Obstacle, ParentFact, obstacles};
 use rota_core::rank::{self, Rankable};
-use rota_core::{Status, Task, TaskId};
+use rota_core::transition::Verb;
+use rota_core::{Policy, Status, Task, TaskId};
 
 use super::picture::{HEADS, LEVELS, Picture, QueuePicture};
+use crate::intents::default_policy;
 
 /// Panics at the first disagreement.
 #[track_caller]
@@ -28,7 +30,48 @@ pub fn find_disagreement(picture: &Picture) -> Result<(), String> {
         counts_agree(picture, queue).map_err(|problem| format!("queue {name}: {problem}"))?;
         heads_are_enough(picture, queue).map_err(|problem| format!("queue {name}: {problem}"))?;
     }
+    ceilings_hold(picture)?;
     leases_are_whole(picture)
+}
+
+/// P3: no grant in the journal ever made more leases than the policy it was decided by allows, per queue and per kind.
+pub fn ceilings_hold(picture: &Picture) -> Result<(), String> {
+    let mut policies = BTreeMap::from([(default_policy().version.clone(), default_policy().policy.clone())]);
+    for row in &picture.policies {
+        // One that cannot be read decided nothing.
+        if let Ok(policy) = Policy::parse(row.document.as_str()) {
+            policies.insert(row.version.clone(), policy);
+        }
+    }
+    let mut folded: BTreeMap<TaskId, Folded> = BTreeMap::new();
+    let mut active: BTreeMap<TaskId, (String, Option<String>)> = BTreeMap::new();
+    for event in &picture.events {
+        let Some(task) = &event.task else { continue };
+        let after = event::fold(folded.remove(task), event).map_err(|error| error.to_string())?;
+        active.remove(task);
+        if after.task.status == Status::Active {
+            active.insert(task.clone(), (after.task.queue.clone(), after.task.kind.clone()));
+        }
+        if event.to == Some(Status::Active) && event.from != Some(Status::Active) {
+            let version = event.policy.clone().unwrap_or_default();
+            let policy = policies.get(&version).ok_or_else(|| format!("event {}: no policy", event.seq))?;
+            let (queue, kind) = (&after.task.queue, &after.task.kind);
+            let rules = policy.queue(queue);
+            let in_queue = active.values().filter(|(of, _)| of == queue).count();
+            let of_kind = active.values().filter(|(of, own)| of == queue && own == kind).count();
+            let per_kind = kind.as_ref().and_then(|kind| rules.per_kind.get(kind)).copied();
+            let exceeds =
+                |count: usize, ceiling: Option<u32>| ceiling.is_some_and(|most| count > most as usize);
+            if exceeds(in_queue, rules.max_concurrent) || exceeds(of_kind, per_kind) {
+                return Err(format!(
+                    "event {}: {in_queue} leases in '{queue}', {of_kind} of {kind:?}",
+                    event.seq
+                ));
+            }
+        }
+        folded.insert(task.clone(), after);
+    }
+    Ok(())
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, stored: &T, wanted: &T) -> Result<(), String> {
@@ -179,7 +222,7 @@ fn leases_are_whole(picture: &Picture) -> Result<(), String> {
         same(&format!("lease of '{}'", task.id), &task.lease_expires_at.is_some(), &is_active)?;
     }
     let mut granted: BTreeMap<&TaskId, u64> = BTreeMap::new();
-    let grant = EventKind::Step(rota_core::transition::Verb::Claim);
+    let grant = EventKind::Step(Verb::Claim);
     for event in picture.events.iter().filter(|event| event.kind == grant) {
         let (Some(task), Some(fence)) = (&event.task, event.fence) else {
             return Err(format!("grant {} names no task or fence", event.seq));
@@ -198,7 +241,7 @@ pub fn grants_in_commit_order(picture: &Picture, ceiling: Option<usize>) -> Resu
     for event in &picture.events {
         let Some(task) = &event.task else { continue };
         let before = folded.remove(task);
-        if event.kind == EventKind::Step(rota_core::transition::Verb::Claim) {
+        if event.kind == EventKind::Step(Verb::Claim) {
             let blockers = before.iter().flat_map(|folded| &folded.blocked_by);
             let is_open =
                 |id: &&TaskId| !folded.get(*id).is_some_and(|blocker| blocker.task.status.satisfies_edge());

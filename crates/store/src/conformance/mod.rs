@@ -29,6 +29,7 @@ pub mod program;
 pub mod races;
 pub mod reads;
 pub mod reclaim;
+pub mod sched;
 pub mod settle;
 
 use std::future::Future;
@@ -160,6 +161,15 @@ macro_rules! conformance_suite {
                 a_new_score_reorders_the_backlog
                 a_new_ceiling_holds_for_the_next_claim
                 decisions_carry_the_policys_version
+            }
+            sched {
+                a_plan_is_what_a_lease_grants
+                a_plan_counts_what_it_does_not_list
+                a_plan_changes_nothing
+                leases_without_a_limit_go_up_to_the_ceiling
+                only_parked_entries_are_reset
+                draining_goes_around_the_policy
+                ceilings_hold_for_random_policies_and_histories
             }
             journal {
                 every_change_is_an_event_and_refusals_are_none

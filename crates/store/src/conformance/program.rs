@@ -8,7 +8,9 @@ use rota_core::lease::{Caller, LeaseId};
 use rota_core::plan_sync::PlanLine;
 use rota_core::policy::{Counts, Reclaim, ScorePolicy};
 use rota_core::transition::Command;
-use rota_core::{Fence, Json, Policy, QueuePolicy, Refusal, Status, TaskId, UnixMillis, backoff::Backoff};
+use rota_core::{
+    Fence, Json, Policy, QueuePolicy, Refusal, Status, Task, TaskId, UnixMillis, backoff::Backoff,
+};
 
 use super::claim::Amend;
 use super::lab::{SCOPE, at, claim_of, id};
@@ -18,9 +20,11 @@ use crate::intents::add::{Add, NewPriority, NewTask};
 use crate::intents::claim::{Claim, ClaimById, ReclaimExpired, Wanted};
 use crate::intents::edges::{Block, Unblock};
 use crate::intents::edit::Edit;
+use crate::intents::lease_plan::PlanLeases;
 use crate::intents::plan_sync::PlanSync;
 use crate::intents::policy::{PauseQueue, PublishPolicy};
 use crate::intents::read::{Blockers, List, Peek, PlanStatus, Show, Why};
+use crate::intents::sched::{Drain, Lease, ResetParked};
 use crate::intents::settle::{DeleteMany, Settle, Step};
 
 const QUEUES: [&str; 3] = ["tasks", "loops", "mine"];
@@ -30,6 +34,8 @@ const CATEGORIES: [Option<&str>; 2] = [None, Some("c")];
 const AGENTS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
 const HOSTS: [Option<&str>; 3] = [None, Some("here"), Some("there")];
 const IDS: u64 = 14;
+/// The sides of the die that decides the verb.
+const VERBS: u64 = 27;
 /// How far the clock goes from verb to verb.
 const STEPS_MS: [i64; 12] =
     [0, 0, 1, 1_000, 1_000, 1_000, 10_000, 61_000, 610_000, 4_000_000, -1_000, -700_000];
@@ -60,7 +66,8 @@ impl Dice {
         self.below(times) == 0
     }
 
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+    /// One of a list.
+    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[usize::try_from(self.below(list.len() as u64)).unwrap()]
     }
 
@@ -250,7 +257,7 @@ fn said<T: std::fmt::Debug>(outcome: Outcome<T>) -> String {
 fn verb<S: Subject>(lab: &Lab<'_, S>, word: u64, now: UnixMillis, picture: &Picture) -> String {
     let mut dice = Dice::new(word);
     let call = lab.call(now);
-    match dice.below(24) {
+    match dice.below(VERBS) {
         0..4 => {
             let first = NewTask { id: new_id(&mut dice, picture), ..new_task(&mut dice, now) };
             let more = (0..dice.below(3)).map(|_| new_task(&mut dice, now));
@@ -296,8 +303,34 @@ fn verb<S: Subject>(lab: &Lab<'_, S>, word: u64, now: UnixMillis, picture: &Pict
         }
         20 => said(lab.run(&PauseQueue { call, queue: dice.of(&QUEUES).into(), paused: dice.once_in(5) })),
         21 => said(lab.run(&PublishPolicy { call, policy: policy(&mut dice), based_on: None })),
+        22 if dice.once_in(3) => {
+            let limit = usize::try_from(dice.below(3)).unwrap();
+            said(lab.run(&Drain { call, queue: dice.of(&QUEUES).into(), limit, repo: None }))
+        }
+        22 => said(lab.run(&ResetParked { call, id: dice.id() })),
+        23 | 24 => lease(lab, &mut dice, now),
         _ => look(lab, &mut dice, now),
     }
+}
+
+/// A lease is what the plan before it said, and a plan is the same twice.
+fn lease<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> String {
+    let (call, queue) = (lab.call(now), dice.of(&QUEUES).to_owned());
+    let limit = dice.of(&[None, None, Some(0), Some(1), Some(3)]);
+    let (agent, host) = (dice.name(&AGENTS), dice.name(&HOSTS));
+    let plan = PlanLeases { call: call.clone(), queue: queue.clone(), limit, host: host.clone() };
+    let planned = lab.run(&plan);
+    let leased = lab.run(&Lease { call, queue, limit, agent, host });
+    if let (Ok(planned), Ok(leased)) = (&planned, &leased) {
+        let leases = |tasks: Vec<&Task>| -> Vec<String> {
+            let lease =
+                |task: &&Task| format!("{:?} {:?} {}", task.lease(), task.lease_expires_at, task.attempts);
+            tasks.iter().map(lease).collect()
+        };
+        let granted = leases(leased.granted.iter().map(|grant| &grant.task).collect());
+        assert_eq!(granted, leases(planned.leases.iter().collect()), "a lease is what was planned");
+    }
+    said(planned) + &said(leased)
 }
 
 fn edit(dice: &mut Dice, call: crate::intents::Call) -> Edit {
@@ -315,7 +348,7 @@ fn edit(dice: &mut Dice, call: crate::intents::Call) -> Edit {
 /// One of the verbs that change nothing.
 fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> String {
     let (call, queue) = (lab.call(now), dice.of(&QUEUES).to_owned());
-    match dice.below(6) {
+    match dice.below(7) {
         0 => {
             let (limit, host) = (usize::try_from(dice.below(6)).unwrap(), dice.name(&HOSTS));
             said(lab.run(&Peek { call, queue, limit, wanted: wanted(dice), host }))
@@ -326,7 +359,11 @@ fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Strin
         }
         2 => said(lab.run(&Show { call, id: dice.id() })),
         3 => said(lab.run(&Blockers { call, id: dice.id() })),
-        4 => said(lab.run(&PlanStatus { call, queue, wanted: wanted(dice) }).map(|mut counts| {
+        4 => {
+            let limit = dice.of(&[None, Some(2)]);
+            said(lab.run(&PlanLeases { call, queue, limit, host: dice.name(&HOSTS) }))
+        }
+        5 => said(lab.run(&PlanStatus { call, queue, wanted: wanted(dice) }).map(|mut counts| {
             counts.sort_by_key(|count| (count.status, count.blocked));
             counts
         })),
@@ -337,7 +374,7 @@ fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Strin
 /// The ids that a claim decided by this number must grant, if it decides a claim.
 fn foreseen(word: u64, now: UnixMillis, picture: &Picture) -> Option<Vec<String>> {
     let mut dice = Dice::new(word);
-    (4..8).contains(&dice.below(24)).then(|| super::oracle::choice(picture, &any_claim(&mut dice, now)))
+    (4..8).contains(&dice.below(VERBS)).then(|| super::oracle::choice(picture, &any_claim(&mut dice, now)))
 }
 
 /// What a program came to: how often verbs were accepted and refused, and how many leases claims granted.
@@ -347,7 +384,7 @@ pub struct Tally {
     pub accepted: usize,
     /// Verbs that were refused.
     pub refused: usize,
-    /// Leases granted by claims.
+    /// Leases that were granted.
     pub granted: usize,
 }
 
@@ -363,6 +400,7 @@ pub fn compare<A: Subject, B: Subject>(left: &Lab<'_, A>, right: &Lab<'_, B>, pr
         assert_eq!(one, other, "step {step} ({word}) at {now}");
         tally.refused += usize::from(one.starts_with("refused: "));
         tally.accepted += usize::from(!one.starts_with("refused: "));
+        tally.granted += one.matches("Grant {").count();
         if let Some(wanted) = foreseen(*word, now, &before).filter(|_| !one.starts_with("refused: ")) {
             let after = left.picture(now);
             let was = |id: &str| before.rows.get(&super::lab::id(id)).map(|row| row.task.fence);
@@ -373,7 +411,6 @@ pub fn compare<A: Subject, B: Subject>(left: &Lab<'_, A>, right: &Lab<'_, B>, pr
                 .filter(|task| was(task.id.as_str()) != Some(task.fence))
                 .map(|task| task.id.to_string())
                 .collect();
-            tally.granted += granted.len();
             let mut sorted = wanted.clone();
             granted.sort();
             sorted.sort();

@@ -120,12 +120,24 @@ pub(super) async fn grant_by<T: Tx>(
     if queue.paused || claim.limit == 0 {
         return Ok(Vec::new());
     }
-    while tx.admit_due(queue.key, cx.now, BATCH).await? == BATCH {}
-    let mut chosen = Vec::new();
-    for row in choose(tx, cx, claim, &queue, how.only_kinds).await? {
-        chosen.push(grant(tx, cx, &row, &how.command).await?);
+    let_in(tx, cx, &queue).await?;
+    let bounded = Room::is_bounded_by(policy);
+    let active = if bounded { tx.active_by_kind(queue.key).await? } else { BTreeMap::new() };
+    let choice = Choice {
+        queue: &queue,
+        policy,
+        limit: claim.limit,
+        host: claim.host.as_deref(),
+        filter: &claim.wanted.resolve(tx, cx).await?,
+        only_kinds: how.only_kinds,
+        room: Room::new(policy, active),
+        beside: Vec::new(),
+    };
+    let mut granted = Vec::new();
+    for row in choose(tx, cx, choice).await? {
+        granted.push(grant(tx, cx, &row, &how.command).await?);
     }
-    Ok(chosen)
+    Ok(granted)
 }
 
 /// Takes back every lease of a queue that has run out, oldest first, in batches until none is left.
@@ -144,23 +156,37 @@ pub(super) async fn reclaim<T: Tx>(tx: &mut T, cx: &Cx, queue: i64) -> Outcome<V
     }
 }
 
+/// Lets in what has cooled down, in batches until nothing is left.
+pub(super) async fn let_in<T: Tx>(tx: &mut T, cx: &Cx, queue: &QueueRow) -> Result<(), Fault> {
+    while tx.admit_due(queue.key, cx.now, BATCH).await? == BATCH {}
+    Ok(())
+}
+
+/// What to choose from, and how much.
+pub(super) struct Choice<'a> {
+    pub queue: &'a QueueRow,
+    pub policy: &'a QueuePolicy,
+    pub limit: usize,
+    pub host: Option<&'a str>,
+    pub filter: &'a Filter,
+    pub only_kinds: Option<&'a [String]>,
+    /// What the ceilings leave.
+    pub room: Room,
+    /// Tasks that are not in the ready index, but would be by the time a claim chooses.
+    pub beside: Vec<Row>,
+}
+
 /// Goes through the priorities from the most urgent one, looking only at the heads of their buckets.
-async fn choose<T: Tx>(
-    tx: &mut T,
-    cx: &Cx,
-    claim: &Claim,
-    queue: &QueueRow,
-    only_kinds: Option<&[String]>,
-) -> Outcome<Vec<Row>> {
-    let policy = cx.policy(&claim.queue);
-    let active =
-        if Room::is_bounded_by(policy) { tx.active_by_kind(queue.key).await? } else { BTreeMap::new() };
-    let mut room = Room::new(policy, active);
-    let filter = claim.wanted.resolve(tx, cx).await?;
+pub(super) async fn choose<T: Tx>(tx: &mut T, cx: &Cx, from: Choice<'_>) -> Result<Vec<Row>, Fault> {
+    let Choice { queue, policy, limit, host, filter, only_kinds, mut room, beside } = from;
+    let mut beside_by_priority: BTreeMap<u32, Vec<Row>> = BTreeMap::new();
+    for row in beside {
+        beside_by_priority.entry(row.task.sort_priority()).or_default().push(row);
+    }
     let mut chosen: Vec<Row> = Vec::new();
     let mut after = None;
-    while chosen.len() < claim.limit && room.left() != Some(0) {
-        let wanted = claim.limit - chosen.len();
+    while chosen.len() < limit && room.left() != Some(0) {
+        let wanted = limit - chosen.len();
         let full_kinds = room.full_kinds();
         let query = HeadQuery {
             queue: queue.key,
@@ -169,14 +195,19 @@ async fn choose<T: Tx>(
             per_bucket: wanted,
             now: cx.now,
             overdue_before: rank::overdue_before(policy, cx.now),
-            host: claim.host.as_deref(),
+            host,
             full_kinds: &full_kinds,
             only_kinds,
-            filter: &filter,
+            filter,
         };
-        let Some(level) = tx.heads(&query).await? else { break };
-        after = Some(level.priority);
-        let mut rows = level.rows;
+        let level = tx.heads(&query).await?;
+        let priorities = level.iter().map(|level| level.priority).chain(beside_by_priority.keys().copied());
+        let Some(priority) = priorities.min() else { break };
+        after = Some(priority);
+        let mut rows = beside_by_priority.remove(&priority).unwrap_or_default();
+        rows.extend(
+            level.filter(|level| level.priority == priority).into_iter().flat_map(|level| level.rows),
+        );
         rows.sort_by_key(|row| row.task.seq);
         rows.dedup_by_key(|row| row.task.seq);
         let candidates = rows.iter().map(|row| candidate(row, policy)).collect();
@@ -189,7 +220,7 @@ async fn choose<T: Tx>(
     Ok(chosen)
 }
 
-fn candidate(row: &Row, policy: &QueuePolicy) -> Candidate {
+pub(super) fn candidate(row: &Row, policy: &QueuePolicy) -> Candidate {
     Candidate {
         id: row.task.id.clone(),
         kind: row.task.kind.clone(),

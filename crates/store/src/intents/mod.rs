@@ -13,6 +13,7 @@ pub mod edit;
 pub mod follow;
 pub mod import;
 pub mod iterate;
+pub mod lease_plan;
 pub mod plan_sync;
 pub mod policy;
 pub mod prune;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rota_core::event::{Event, EventData, EventKind};
-use rota_core::{Json, Policy, Refusal, Status};
+use rota_core::{Json, Policy, QueuePolicy, Refusal, Status};
 
 use super::{Call, Cx, find_queue, policy_version, write};
 use crate::fault::{Fault, Outcome};
@@ -26,12 +26,12 @@ impl Intent for PublishPolicy {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Arc<Published>> {
         let history = tx.policies(&self.call.scope).await?;
-        let before = self.open(tx, history.last()).await?;
+        let (before, is_readable) = self.open(tx, history.last()).await?;
         let current = &before.published.version;
         if let Some(based_on) = self.based_on.as_ref().filter(|based_on| *based_on != current) {
             return Err(Refusal::PolicyMoved { based_on: based_on.clone(), current: current.clone() }.into());
         }
-        publish(tx, before, &history, &self.policy).await
+        publish(tx, before, &history, &self.policy, is_readable).await
     }
 }
 
@@ -52,7 +52,7 @@ impl Intent for EditRuns {
         let before = Cx::open(tx, &self.call).await?;
         let policy = before.published.policy.with_runs(&self.flat).map_err(Refusal::from)?;
         let history = tx.policies(&before.scope).await?;
-        publish(tx, before, &history, &policy).await
+        publish(tx, before, &history, &policy, true).await
     }
 }
 
@@ -61,6 +61,7 @@ async fn publish<T: Tx>(
     before: Cx,
     history: &[PolicyRow],
     policy: &Policy,
+    is_readable: bool,
 ) -> Outcome<Arc<Published>> {
     let published = Arc::new(Published { version: policy_version(policy), policy: policy.clone() });
     let document = policy.to_json();
@@ -75,33 +76,41 @@ async fn publish<T: Tx>(
         actor: before.actor.clone(),
     };
     tx.add_policy(&before.scope, &row).await?;
+    let old = is_readable.then(|| Arc::clone(&before.published));
     let after = Cx { published: Arc::clone(&published), ..before };
     let changes = [("document".to_owned(), row.document)].into();
     let data = EventData { changes, ..EventData::default() };
     write::append(tx, &after, scope_event(&after, EventKind::PolicyPublished, data)).await?;
-    rescore(tx, &after).await?;
+    rescore(tx, &after, old.as_ref().map(|old| &old.policy)).await?;
     Ok(published)
 }
 
 impl PublishPolicy {
-    /// A stored policy that cannot be read stops everything but this: it can be replaced.
-    async fn open<T: Tx>(&self, tx: &mut T, last: Option<&PolicyRow>) -> Result<Cx, Fault> {
+    /// A stored policy that cannot be read stops everything but this: it can be replaced. Tells whether it could.
+    async fn open<T: Tx>(&self, tx: &mut T, last: Option<&PolicyRow>) -> Result<(Cx, bool), Fault> {
         let version = match (Cx::open(tx, &self.call).await, last) {
             (Err(Fault::UnreadablePolicy { .. }), Some(last)) => last.version.clone(),
-            (opened, _) => return opened,
+            (opened, _) => return Ok((opened?, true)),
         };
         let published = Arc::new(Published { version, policy: Policy::default() });
         let now = match self.call.now {
             Some(now) => now,
             None => tx.clock().await?,
         };
-        Ok(Cx { scope: self.call.scope.clone(), now, actor: self.call.actor.clone(), published })
+        Ok((Cx { scope: self.call.scope.clone(), now, actor: self.call.actor.clone(), published }, false))
     }
 }
 
-/// Scores are part of the index; a policy that changes them changes the index with it.
-async fn rescore<T: Tx>(tx: &mut T, cx: &Cx) -> Result<(), Fault> {
+/// Scores are part of the index; a policy that changes them changes the index with it. Queues that are ranked as before
+/// keep theirs: a new ceiling costs the same at a million tasks as at ten.
+async fn rescore<T: Tx>(tx: &mut T, cx: &Cx, old: Option<&Policy>) -> Result<(), Fault> {
     for queue in tx.queues(&cx.scope).await? {
+        let rules = cx.policy(&queue.name);
+        let is_ranked_as =
+            |old: &QueuePolicy| old.score == rules.score && old.is_bucketed() == rules.is_bucketed();
+        if old.is_some_and(|old| is_ranked_as(old.queue(&queue.name))) {
+            continue;
+        }
         let filter =
             ListFilter { queue: Some(queue.key), statuses: vec![Status::Open], ..ListFilter::default() };
         for row in tx.list(&cx.scope, &filter).await? {
@@ -146,6 +155,25 @@ impl Intent for CurrentPolicy {
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
         let cx = Cx::open(tx, &self.call).await?;
         Ok((cx.published, tx.policies(&cx.scope).await?))
+    }
+}
+
+/// Every version that was published, oldest first, read or not.
+#[derive(Clone, Debug)]
+pub struct PolicyVersions {
+    /// Where, when, who.
+    pub call: Call,
+}
+
+impl Intent for PolicyVersions {
+    type Output = Vec<PolicyRow>;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<PolicyRow>> {
+        Ok(tx.policies(&self.call.scope).await?)
     }
 }
 

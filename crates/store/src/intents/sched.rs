@@ -1,171 +1,81 @@
-//! What an operator sees and does with a queue: the plan before anything happens, and draining around the policy.
+//! What an operator does with a queue: leases by its ceiling, a parked entry reopened, draining around the policy.
 
 use std::collections::BTreeMap;
 
-use rota_core::obstacle::{self, Facts, Obstacle};
-use rota_core::policy::{QueuePolicy, Reclaim};
+use rota_core::obstacle;
+use rota_core::policy::QueuePolicy;
 use rota_core::rank::{self, RankKey, Rankable};
-use rota_core::select::{self, Candidate, Room};
-use rota_core::transition::{self, Command};
-use rota_core::{Json, Status, Task, UnixMillis};
+use rota_core::select::Room;
+use rota_core::transition::Command;
+use rota_core::{Json, Status, Task, TaskId, UnixMillis};
 
+use super::claim::{Choice, Claim, Grant, Wanted, choose, grant_next, let_in};
 use super::{Call, Cx, find_queue, write};
 use crate::fault::Outcome;
-use crate::store::{Access, Intent};
-use crate::tx::{ListFilter, Row, Tx};
+use crate::store::Intent;
+use crate::tx::{Filter, ListFilter, QueueRow, Row, Tx};
 
-/// What would be granted at a `now`, and why each other entry would not. Reads only.
+/// Grants leases in one transaction; none is no error.
 #[derive(Clone, Debug)]
-pub struct PlanLeases {
+pub struct Lease {
     /// Where, when, who.
     pub call: Call,
-    /// Which queue.
+    /// From which queue.
     pub queue: String,
     /// How many at most; none for up to the ceiling, or one where there is none.
     pub limit: Option<usize>,
+    /// For whom.
+    pub agent: Option<String>,
+    /// The host that would run them.
+    pub host: Option<String>,
 }
 
-/// Why an entry is not in a plan.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Skip {
-    /// The ceiling, or the limit that was asked for.
-    Ceiling,
-    /// Parked.
-    Parked,
-    /// Not before a time.
-    Backoff,
-    /// Its lease expired and was not reclaimed.
-    Leased,
-    /// Finished.
-    Terminal,
-    /// Something else comes first.
-    Blocked,
-    /// Held back by a person.
-    Paused,
-}
-
-impl Skip {
-    /// The word in payloads.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Ceiling => "concurrency-ceiling",
-            Self::Parked => "parked",
-            Self::Backoff => "backoff",
-            Self::Leased => "leased",
-            Self::Terminal => "terminal",
-            Self::Blocked => "blocked",
-            Self::Paused => "paused",
-        }
-    }
-}
-
-/// The plan.
+/// What was granted, and at which `now` that was decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LeasePlan {
+pub struct Leased {
     /// The decision's now.
     pub now: UnixMillis,
-    /// The queue's ceiling.
-    pub ceiling: Option<u32>,
-    /// Unsettled leases, expired ones too.
-    pub in_flight: u32,
-    /// What would be granted, in order, as it would be then.
-    pub leases: Vec<Task>,
-    /// What would not, in the one order.
-    pub skipped: Vec<(Task, Skip)>,
+    /// In order.
+    pub granted: Vec<Grant>,
 }
 
-impl Intent for PlanLeases {
-    type Output = LeasePlan;
+impl Intent for Lease {
+    type Output = Leased;
 
-    fn access(&self) -> Access {
-        Access::Read
-    }
-
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<LeasePlan> {
-        let cx = Cx::open(tx, &self.call).await?;
-        let policy = cx.policy(&self.queue);
-        let mut plan = LeasePlan {
-            now: cx.now,
-            ceiling: policy.max_concurrent,
-            in_flight: 0,
-            leases: Vec::new(),
-            skipped: Vec::new(),
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Leased> {
+        let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;
+        let ceiling = cx.policy(&self.queue).max_concurrent;
+        let claim = Claim {
+            call: self.call.clone(),
+            queue: self.queue.clone(),
+            limit: self.limit.unwrap_or_else(|| ceiling.map_or(1, |ceiling| ceiling as usize)),
+            agent: self.agent.clone(),
+            ttl_ms: None,
+            wanted: Wanted::default(),
+            host: self.host.clone(),
         };
-        let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(plan) };
-        let filter = ListFilter { queue: Some(queue.key), ..ListFilter::default() };
-        let rows = tx.list(&cx.scope, &filter).await?;
-        plan.in_flight = rows.iter().filter(|row| row.task.status == Status::Active).count() as u32;
-        let mut active: BTreeMap<String, u32> = BTreeMap::new();
-        let mut entries: BTreeMap<RankKey, (Task, Option<Skip>)> = BTreeMap::new();
-        for row in rows {
-            let row = as_a_claim_finds_it(row, policy, cx.now);
-            if row.task.status == Status::Active {
-                *active.entry(row.task.kind.clone().unwrap_or_default()).or_default() += 1;
-                if !row.task.lease_expired(cx.now) {
-                    continue;
-                }
-            }
-            let facts = write::facts(tx, &cx, &row).await?;
-            let skip = if queue.paused { Some(Skip::Paused) } else { skip(&row.task, &facts, cx.now) };
-            let key = rank::key(&Rankable::of(&row.task, policy), policy, cx.now);
-            entries.insert(key, (row.task, skip));
-        }
-        choose(&mut plan, entries, Room::new(policy, active), policy, self.limit)?;
-        Ok(plan)
+        Ok(Leased { now: cx.now, granted: grant_next(tx, &cx, &claim, queue).await? })
     }
 }
 
-/// A claim takes expired leases back before it chooses, where the policy says so.
-fn as_a_claim_finds_it(row: Row, policy: &QueuePolicy, now: UnixMillis) -> Row {
-    if policy.reclaim == Reclaim::Explicit || !row.task.lease_expired(now) {
-        return row;
-    }
-    match transition::apply(&row.task, &Command::Lose, policy, now) {
-        Ok(applied) => Row { task: applied.task, ..row },
-        Err(_) => row,
-    }
+/// Opens a parked entry with its attempts forgotten; none if there is no parked one of this id.
+#[derive(Clone, Debug)]
+pub struct ResetParked {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which.
+    pub id: TaskId,
 }
 
-/// The word for what stands in the way; none if nothing does.
-fn skip(task: &Task, facts: &Facts, now: UnixMillis) -> Option<Skip> {
-    let found = obstacle::obstacles(task, facts, now);
-    found.first().map(|first| match first {
-        Obstacle::NotOpen { status: Status::Parked } => Skip::Parked,
-        Obstacle::NotOpen { .. } => Skip::Terminal,
-        Obstacle::Paused | Obstacle::QueuePaused => Skip::Paused,
-        Obstacle::CoolingDown { .. } => Skip::Backoff,
-        Obstacle::Leased { .. } | Obstacle::LeaseExpiredAwaitingReclaim { .. } => Skip::Leased,
-        _ => Skip::Blocked,
-    })
-}
+impl Intent for ResetParked {
+    type Output = Option<Task>;
 
-fn choose(
-    plan: &mut LeasePlan,
-    entries: BTreeMap<RankKey, (Task, Option<Skip>)>,
-    mut room: Room,
-    policy: &QueuePolicy,
-    limit: Option<usize>,
-) -> Outcome<()> {
-    let runnable = entries.values().filter(|(_, skip)| skip.is_none());
-    let candidate = |task: &Task| Candidate {
-        id: task.id.clone(),
-        kind: task.kind.clone(),
-        rankable: Rankable::of(task, policy),
-    };
-    let candidates = runnable.map(|(task, _)| candidate(task)).collect();
-    let limit = limit.unwrap_or_else(|| room.left().map_or(1, |left| left as usize));
-    let chosen = select::select(candidates, &mut room, policy, plan.now, limit).chosen;
-    let mut chosen =
-        chosen.into_iter().map(|candidate| candidate.id).collect::<std::collections::BTreeSet<_>>();
-    for (task, skip) in entries.into_values() {
-        if chosen.remove(&task.id) {
-            let claim = Command::Claim { agent: None, ttl_ms: None };
-            plan.leases.push(transition::apply(&task, &claim, policy, plan.now)?.task);
-        } else {
-            plan.skipped.push((task, skip.unwrap_or(Skip::Ceiling)));
-        }
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Option<Task>> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let row = tx.task(&cx.scope, &self.id).await?;
+        let Some(row) = row.filter(|row| row.task.status == Status::Parked) else { return Ok(None) };
+        Ok(Some(write::step_or_refuse(tx, &cx, &row, &Command::Reset).await?.task))
     }
-    Ok(())
 }
 
 /// Marks what has no obstacle as done, in order and with one shared time. Ceilings do not apply.
@@ -198,26 +108,74 @@ impl Intent for Drain {
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Drained::default()) };
         let policy = cx.policy(&self.queue);
-        let filter =
-            ListFilter { queue: Some(queue.key), statuses: vec![Status::Open], ..ListFilter::default() };
-        let open = tx.list(&cx.scope, &filter).await?;
-        let open: Vec<Row> =
-            open.into_iter().filter(|row| self.repo.is_none() || repo_of(&row.task) == self.repo).collect();
-        let mut free: BTreeMap<RankKey, Row> = BTreeMap::new();
-        let total = open.len();
-        for row in open {
-            let facts = write::facts(tx, &cx, &row).await?;
-            if !queue.paused && obstacle::obstacles(&row.task, &facts, cx.now).is_empty() {
-                free.insert(rank::key(&Rankable::of(&row.task, policy), policy, cx.now), row);
-            }
-        }
+        let (free, open) = match &self.repo {
+            Some(repo) => self.free_of_repo(tx, &cx, &queue, repo, policy).await?,
+            None => self.free(tx, &cx, &queue, policy).await?,
+        };
         let mut drained = Vec::new();
-        for row in free.into_values().take(self.limit) {
+        for row in free {
             let Some(row) = tx.task(&cx.scope, &row.task.id).await? else { continue };
             let row = write::step_or_refuse(tx, &cx, &row, &Command::Override { result: None }).await?;
             drained.push(row.task);
         }
-        Ok(Drained { remaining: total - drained.len(), drained })
+        Ok(Drained { remaining: open - drained.len(), drained })
+    }
+}
+
+impl Drain {
+    /// What a claim without ceilings would choose, and how many entries are open.
+    async fn free<T: Tx>(
+        &self,
+        tx: &mut T,
+        cx: &Cx,
+        queue: &QueueRow,
+        policy: &QueuePolicy,
+    ) -> Outcome<(Vec<Row>, usize)> {
+        let open = tx.count(queue.key, &Filter::default()).await?;
+        let open = open.iter().filter(|count| count.status == Status::Open).map(|count| count.count as usize);
+        let open = open.sum();
+        if queue.paused {
+            return Ok((Vec::new(), open));
+        }
+        let_in(tx, cx, queue).await?;
+        let unbounded = QueuePolicy { max_concurrent: None, per_kind: BTreeMap::new(), ..policy.clone() };
+        let room = Room::new(&unbounded, BTreeMap::new());
+        let filter = &Filter::default();
+        let choice = Choice {
+            queue,
+            policy,
+            limit: self.limit,
+            host: None,
+            filter,
+            only_kinds: None,
+            room,
+            beside: Vec::new(),
+        };
+        Ok((choose(tx, cx, choice).await?, open))
+    }
+
+    /// The same among the entries of one repository, which no index knows.
+    async fn free_of_repo<T: Tx>(
+        &self,
+        tx: &mut T,
+        cx: &Cx,
+        queue: &QueueRow,
+        repo: &str,
+        policy: &QueuePolicy,
+    ) -> Outcome<(Vec<Row>, usize)> {
+        let filter =
+            ListFilter { queue: Some(queue.key), statuses: vec![Status::Open], ..ListFilter::default() };
+        let mut open = tx.list(&cx.scope, &filter).await?;
+        open.retain(|row| repo_of(&row.task).as_deref() == Some(repo));
+        let total = open.len();
+        let mut free: BTreeMap<RankKey, Row> = BTreeMap::new();
+        for row in open {
+            let facts = write::facts(tx, cx, &row).await?;
+            if !queue.paused && obstacle::obstacles(&row.task, &facts, cx.now).is_empty() {
+                free.insert(rank::key(&Rankable::of(&row.task, policy), policy, cx.now), row);
+            }
+        }
+        Ok((free.into_values().take(self.limit).collect(), total))
     }
 }
 

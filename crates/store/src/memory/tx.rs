@@ -179,6 +179,19 @@ impl Tx for MemoryTx {
         Ok(self.state.tasks.values().filter(wanted).map(|stored| stored.row.clone()).collect())
     }
 
+    async fn unheld(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
+        let is_unheld = |task: &Task| match task.status {
+            Status::Deleted => false,
+            Status::Active => task.lease_expired(now),
+            _ => true,
+        };
+        let rows = self.of_queue(queue).map(|stored| stored.row.clone());
+        let mut rows: Vec<Row> = rows.filter(|row| is_unheld(&row.task)).collect();
+        rows.sort_by_key(|row| (row.task.sort_priority(), row.task.created_at, row.task.seq));
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
     async fn count(&mut self, queue: i64, filter: &Filter) -> Result<Vec<StatusCount>, Fault> {
         let mut counts: BTreeMap<(Status, bool), u64> = BTreeMap::new();
         for stored in self.of_queue(queue).filter(|stored| filter.admits(&stored.row.task)) {

@@ -51,6 +51,12 @@ pub const LIST: &str = select!(
        AND ($3::text[] IS NULL OR t.status = ANY($3)) AND ($4::text IS NULL OR t.assignee = $4) \
        AND ($5::text[] IS NULL OR t.spec_ref = ANY($5)) AND ($6::text IS NULL OR t.category = $6)"
 );
+/// Numbers are sorted before rows are read: there may be a million, and a thousand are wanted.
+pub const UNHELD: &str = select!(
+    "WHERE t.seq IN (SELECT seq FROM tasks WHERE queue = $1 AND status <> 'deleted' \
+         AND (status <> 'active' OR lease_expires_at <= $2) ORDER BY sort_priority, created_at, seq LIMIT $3) \
+     ORDER BY t.sort_priority, t.created_at, t.seq"
+);
 
 macro_rules! buckets {
     ($($rest:literal),+) => {

@@ -258,6 +258,11 @@ impl Tx for PostgresTx {
         self.all(sql::LIST, bound, row::task).await
     }
 
+    async fn unheld(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.all(sql::UNHELD, &[&queue, &now.get(), &limit], row::task).await
+    }
+
     async fn count(&mut self, queue: i64, filter: &Filter) -> Result<Vec<StatusCount>, Fault> {
         let bound: Bound<'_> = &[&queue, &filter.category, &filter.specs];
         self.all(sql::COUNT, bound, |row| {

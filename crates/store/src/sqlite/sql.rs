@@ -76,6 +76,13 @@ pub const LIST_ACTIVE: &str = select!(
        AND (?6 IS NULL OR t.category = ?6) AND (?5 IS NULL OR t.spec_ref IN (SELECT value FROM json_each(?5)))"
 );
 
+/// Numbers are sorted before rows are read: there may be a million, and a thousand are wanted.
+pub const UNHELD: &str = select!(
+    "WHERE t.seq IN (SELECT seq FROM tasks WHERE queue = ?1 AND status <> 'deleted' \
+         AND (status <> 'active' OR lease_expires_at <= ?2) ORDER BY sort_priority, created_at, seq LIMIT ?3) \
+     ORDER BY t.sort_priority, t.created_at, t.seq"
+);
+
 /// The head of the first bucket of the most urgent priority after ?2.
 pub const FIRST_HEAD: &str = select_head!(
     "tasks_ready",

@@ -252,6 +252,11 @@ impl Tx for SqliteTx {
         self.all(text, bound, row::task)
     }
 
+    async fn unheld(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.all(sql::UNHELD, params![queue, now.get(), limit], row::task)
+    }
+
     async fn count(&mut self, queue: i64, filter: &Filter) -> Result<Vec<StatusCount>, Fault> {
         let specs = filter.specs.as_ref().map(Json::of);
         let bound = params![queue, filter.category, specs.as_ref().map(Json::as_str)];
