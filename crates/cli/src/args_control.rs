@@ -79,7 +79,7 @@ pub struct QueueAddArgs {
     #[arg(long, value_name = "P")]
     pub repo: Option<String>,
     /// Priority, lower first [default: the queue's, 100 in runs]
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub priority: Option<String>,
     /// A note
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
@@ -103,7 +103,7 @@ pub struct QueueListArgs {
 #[derive(Args, Debug)]
 pub struct QueueDrainArgs {
     /// How many at most
-    #[arg(long, value_name = "N", default_value = "1", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
     pub limit: String,
     /// Only this repository
     #[arg(long, value_name = "P")]
@@ -162,7 +162,7 @@ pub enum SchedCommand {
 #[derive(Args, Debug)]
 pub struct SchedLimitArgs {
     /// How many at most [default: up to the ceiling; without one, 1]
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub limit: Option<String>,
     #[command(flatten)]
     pub queue: RunsArg,
@@ -205,22 +205,22 @@ pub enum SchedPolicyCommand {
 #[derive(Args, Debug)]
 pub struct SchedPolicySetArgs {
     /// Leases held at once
-    #[arg(long = "maxConcurrent", value_name = "N", allow_hyphen_values = true)]
+    #[arg(long = "maxConcurrent", value_name = "N", allow_negative_numbers = true)]
     pub max_concurrent: Option<String>,
     /// Counted attempts after which an entry parks
-    #[arg(long = "maxAttempts", value_name = "N", allow_hyphen_values = true)]
+    #[arg(long = "maxAttempts", value_name = "N", allow_negative_numbers = true)]
     pub max_attempts: Option<String>,
     /// How long a lease lasts
-    #[arg(long = "leaseTtlMs", value_name = "N", allow_hyphen_values = true)]
+    #[arg(long = "leaseTtlMs", value_name = "N", allow_negative_numbers = true)]
     pub lease_ttl_ms: Option<String>,
     /// The first wait after a failure
-    #[arg(long = "backoffBaseMs", value_name = "N", allow_hyphen_values = true)]
+    #[arg(long = "backoffBaseMs", value_name = "N", allow_negative_numbers = true)]
     pub backoff_base_ms: Option<String>,
     /// What each further wait is multiplied by
-    #[arg(long = "backoffFactor", value_name = "N", allow_hyphen_values = true)]
+    #[arg(long = "backoffFactor", value_name = "N", allow_negative_numbers = true)]
     pub backoff_factor: Option<String>,
     /// The longest wait
-    #[arg(long = "backoffCapMs", value_name = "N", allow_hyphen_values = true)]
+    #[arg(long = "backoffCapMs", value_name = "N", allow_negative_numbers = true)]
     pub backoff_cap_ms: Option<String>,
 }
 
@@ -253,6 +253,12 @@ pub enum PolicyCommand {
     ///
     /// Example: rota policy history
     History,
+    /// Print the JSON Schema of the document, for editors
+    ///
+    /// With --json it is inside of a payload; without, it is the schema alone.
+    ///
+    /// Example: rota policy schema > rota.policy.schema.json
+    Schema,
 }
 
 #[derive(Args, Debug)]

@@ -80,8 +80,12 @@ impl CliError {
         }
     }
 
-    /// A flag without its value is told with one.
-    pub fn with_example(self) -> Self {
+    /// A flag without its number is told with one.
+    pub fn with_example(self, error: &clap::Error) -> Self {
+        let argument = error.get(ContextKind::InvalidArg);
+        if !matches!(argument, Some(ContextValue::String(argument)) if argument.ends_with("<N>")) {
+            return self;
+        }
         match self {
             Self::Usage { message, usage } => match message.strip_suffix(" requires a value") {
                 Some(flag) => Self::Usage { message: format!("{message} (e.g. {flag} 4)"), usage },
@@ -151,7 +155,7 @@ impl CliError {
 }
 
 /// Which command an argument list means, as far as it can be told.
-fn command_path(arguments: &[std::ffi::OsString]) -> Vec<String> {
+pub fn command_path(arguments: &[std::ffi::OsString]) -> Vec<String> {
     let mut root = Cli::command();
     root.build();
     let (mut command, mut path) = (&root, Vec::new());

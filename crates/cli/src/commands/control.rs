@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::process::ExitCode;
 
-use rota_store::{AnyStore, Published, block_on};
-use rota_verbs::{Context, input, policy, queue, sched};
+use rota_store::{AnyStore, block_on};
+use rota_verbs::{Context, input, mirror, policy, queue, sched};
 use serde::Serialize;
 
 use crate::args::Common;
@@ -105,8 +105,8 @@ pub fn sched(common: &Common, args: SchedArgs) -> CliResult<ExitCode> {
             Some(SchedPolicyCommand::Set(args)) => {
                 let flat = flat(args)?;
                 let cx = open()?;
-                let (shown, published) = block_on(sched::policy_set(&cx, flat))?;
-                mirror(common, &published)?;
+                let (shown, _) = block_on(sched::policy_set(&cx, flat))?;
+                mirror_to_file(common, &cx)?;
                 print(shown)
             }
         },
@@ -128,7 +128,8 @@ fn flat(args: SchedPolicySetArgs) -> CliResult<String> {
 
 /// `rota policy`
 pub fn policy(common: &Common, args: PolicyArgs) -> CliResult<ExitCode> {
-    let command = args.command.ok_or_else(|| missing("command (show, apply, diff, check, history)"))?;
+    let command =
+        args.command.ok_or_else(|| missing("command (show, apply, diff, check, history, schema)"))?;
     let open = || -> CliResult<Context<AnyStore>> { locate::context(common) };
     match command {
         PolicyCommand::Show => print(block_on(policy::show(&open()?))?),
@@ -140,11 +141,14 @@ pub fn policy(common: &Common, args: PolicyArgs) -> CliResult<ExitCode> {
         PolicyCommand::Apply(args) => {
             let document = document(args.file)?;
             let cx = open()?;
-            let (applied, published) = block_on(policy::apply(&cx, &document))?;
-            mirror(common, &published)?;
+            let (applied, _) = block_on(policy::apply(&cx, &document))?;
+            mirror_to_file(common, &cx)?;
             print(applied)
         }
         PolicyCommand::History => print(block_on(policy::history(&open()?))?),
+        PolicyCommand::Schema => output::emit(common.json, policy::schema(), |schema| {
+            rota_verbs::payload::indented_json(&schema.schema)
+        }),
     }
 }
 
@@ -160,7 +164,12 @@ fn document(file: Option<String>) -> CliResult<String> {
     Ok(text)
 }
 
-/// Writes the plain, diffable copy of what was published.
-fn mirror(common: &Common, published: &Published) -> CliResult<()> {
-    Ok(rota_verbs::mirror::write(&locate::policy_file(common)?, published)?)
+/// Writes the plain, diffable copy of what was published. The store decides, so a copy that cannot be written is no
+/// failure of what was done.
+fn mirror_to_file(common: &Common, cx: &Context<AnyStore>) -> CliResult<()> {
+    let path = locate::policy_file(common)?;
+    match block_on(mirror::write(cx, &path)) {
+        Ok(()) => Ok(()),
+        Err(error) => output::warn(&format!("published, but not mirrored: {error}")),
+    }
 }

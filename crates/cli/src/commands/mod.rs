@@ -17,7 +17,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use crate::args::{Cli, Command};
-use crate::errors::{CliError, CliResult};
+use crate::errors::{CliError, CliResult, command_path};
 use crate::output;
 
 /// Reads the command line and does what it says.
@@ -30,8 +30,9 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         }
         Err(error) => {
             let said = CliError::from_clap(&error, arguments);
-            let one_line = arguments.get(1).is_some_and(|noun| noun == "sched" || noun == "queue");
-            return Err(if one_line { said.with_example().in_one_line() } else { said });
+            let noun = command_path(arguments).into_iter().next();
+            let one_line = noun.is_some_and(|noun| noun == "sched" || noun == "queue");
+            return Err(if one_line { said.with_example(&error).in_one_line() } else { said });
         }
     };
     match cli.command {

@@ -221,7 +221,12 @@ fn leases_are_whole(picture: &Picture) -> Result<(), String> {
         let is_active = task.status == Status::Active;
         same(&format!("lease of '{}'", task.id), &task.lease_expires_at.is_some(), &is_active)?;
     }
+    // A task from elsewhere goes on behind the last lease it is known to have had.
     let mut granted: BTreeMap<&TaskId, u64> = BTreeMap::new();
+    for event in picture.events.iter().filter(|event| event.kind == EventKind::Created) {
+        let fence = event.data.changes.get("fence").and_then(|fence| fence.as_str().parse().ok());
+        granted.extend(event.task.as_ref().zip(fence));
+    }
     let grant = EventKind::Step(Verb::Claim);
     for event in picture.events.iter().filter(|event| event.kind == grant) {
         let (Some(task), Some(fence)) = (&event.task, event.fence) else {

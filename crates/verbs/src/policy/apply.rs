@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
-use rota_store::{Published, Store};
+use rota_store::{Fault, Published, Store};
 use serde::Serialize;
 
 use super::diff::{Change, between};
 use super::read;
-use crate::Result;
 use crate::context::Context;
+use crate::{Error, Result};
 
 /// What was published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,13 +20,18 @@ pub struct Applied {
     pub changes: Vec<Change>,
 }
 
-/// Publishes a document; refused if it was made from a version that is no longer current.
+/// Publishes a document; refused if it was made from a version that is no longer current. What is in force may be
+/// unreadable: this is the way out.
 pub async fn apply<S: Store>(cx: &Context<S>, document: &str) -> Result<(Applied, Arc<Published>)> {
     let (policy, based_on) = read(document)?;
-    let (before, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+    let before = match cx.store.perform(&CurrentPolicy { call: cx.call() }).await {
+        Ok((before, _)) => Some(before),
+        Err(Error::Fault(Fault::UnreadablePolicy { .. })) => None,
+        Err(other) => return Err(other),
+    };
     // What the diff was made from is what must still be in force.
-    let based_on = Some(based_on.unwrap_or_else(|| before.version.clone()));
-    let changes = between(&before.policy, &policy).changes;
+    let based_on = based_on.or_else(|| before.as_ref().map(|before| before.version.clone()));
+    let changes = between(before.as_ref().map(|before| &before.policy), &policy).changes;
     let published = cx.store.perform(&PublishPolicy { call: cx.call(), policy, based_on }).await?;
     Ok((Applied { version: published.version.clone(), changes }, published))
 }

@@ -38,11 +38,12 @@ pub struct Change {
 pub async fn diff<S: Store>(cx: &Context<S>, document: &str) -> Result<Diff> {
     let (policy, _) = read(document)?;
     let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
-    Ok(between(&published.policy, &policy))
+    Ok(between(Some(&published.policy), &policy))
 }
 
-pub(super) fn between(old: &Policy, new: &Policy) -> Diff {
-    let (old, new) = (leaves(old), leaves(new));
+/// None for an old one that cannot be read: everything is new then.
+pub(super) fn between(old: Option<&Policy>, new: &Policy) -> Diff {
+    let (old, new) = (old.map_or(BTreeMap::new(), leaves), leaves(new));
     let paths: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let change = |path: &String| Change {
         path: path.clone(),

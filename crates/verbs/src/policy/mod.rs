@@ -2,10 +2,12 @@
 
 mod apply;
 mod diff;
+mod schema;
 mod show;
 
 pub use apply::{Applied, apply};
 pub use diff::{Change, Diff, diff};
+pub use schema::{PolicySchema, schema};
 pub use show::{Checked, History, PolicyPayload, Version, check, history, show};
 
 use rota_core::{Policy, Refusal};

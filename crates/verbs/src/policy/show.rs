@@ -2,7 +2,7 @@
 
 use rota_core::{Json, UnixMillis};
 use rota_store::Store;
-use rota_store::intents::policy::CurrentPolicy;
+use rota_store::intents::policy::{CurrentPolicy, PolicyVersions};
 use rota_store::intents::policy_version;
 use serde::Serialize;
 
@@ -64,9 +64,9 @@ pub struct Version {
     pub actor: Option<String>,
 }
 
-/// Tells every published version.
+/// Tells every published version, also where the newest cannot be read.
 pub async fn history<S: Store>(cx: &Context<S>) -> Result<History> {
-    let (_, rows) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+    let rows = cx.store.perform(&PolicyVersions { call: cx.call() }).await?;
     let version = |row: rota_store::PolicyRow| Version {
         number: row.number,
         version: row.version,

@@ -2,9 +2,7 @@
 
 use rota_core::{Task, UnixMillis};
 use rota_store::Store;
-use rota_store::intents::claim::{Claim, Wanted};
-use rota_store::intents::policy::CurrentPolicy;
-use rota_store::intents::read::Now;
+use rota_store::intents::sched::Lease;
 use serde::Serialize;
 
 use crate::Result;
@@ -48,27 +46,15 @@ pub struct Leases {
 
 /// Grants leases in one transaction: without a limit up to the ceiling, on a queue without one a single lease.
 pub async fn lease<S: Store>(cx: &Context<S>, queue: &str, limit: Option<usize>) -> Result<Leases> {
-    let limit = match limit {
-        Some(limit) => limit,
-        None => {
-            let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
-            published.policy.queue(queue).max_concurrent.map_or(1, |ceiling| ceiling as usize)
-        }
-    };
-    let claim = Claim {
+    let intent = Lease {
         call: cx.call(),
         queue: queue.to_owned(),
         limit,
         agent: checked_name("agent", cx.agent.clone())?,
-        ttl_ms: None,
-        wanted: Wanted::default(),
         host: cx.host.clone(),
     };
-    let granted = cx.store.perform(&claim).await?;
-    let now = match granted.first().and_then(|grant| grant.task.started_at) {
-        Some(now) => now,
-        None => cx.store.perform(&Now { call: cx.call() }).await?,
-    };
-    let leases: Vec<LeasePayload> = granted.iter().map(|grant| LeasePayload::of(&grant.task)).collect();
-    Ok(Leases { now, granted: leases.len(), leases })
+    let leased = cx.store.perform(&intent).await?;
+    let leases: Vec<LeasePayload> =
+        leased.granted.iter().map(|grant| LeasePayload::of(&grant.task)).collect();
+    Ok(Leases { now: leased.now, granted: leases.len(), leases })
 }

@@ -2,15 +2,12 @@
 
 use rota_core::UnixMillis;
 use rota_store::Store;
-use rota_store::intents::sched::PlanLeases;
+use rota_store::intents::lease_plan::{LISTED, PlanLeases};
 use serde::Serialize;
 
 use super::LeasePayload;
 use crate::Result;
 use crate::context::Context;
-
-/// More skipped entries than this are only counted.
-const LISTED: usize = 1_000;
 
 /// The plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,19 +37,16 @@ pub struct SkippedEntry {
 
 /// Plans leases for a queue, a policy and a now; the same input gives the same bytes.
 pub async fn plan<S: Store>(cx: &Context<S>, queue: &str, limit: Option<usize>) -> Result<Plan> {
-    let intent = PlanLeases { call: cx.call(), queue: queue.to_owned(), limit };
+    let intent = PlanLeases { call: cx.call(), queue: queue.to_owned(), limit, host: cx.host.clone() };
     let plan = cx.store.perform(&intent).await?;
-    let total = plan.skipped.len();
-    let skipped = plan.skipped.into_iter().take(LISTED);
+    let skipped = plan.skipped.into_iter();
     Ok(Plan {
         now: plan.now,
         max_concurrent: plan.ceiling,
         in_flight: plan.in_flight,
         available: plan.ceiling.map(|ceiling| ceiling.saturating_sub(plan.in_flight)),
         leases: plan.leases.iter().map(LeasePayload::of).collect(),
-        skipped: skipped
-            .map(|(task, skip)| SkippedEntry { id: task.id.to_string(), reason: skip.word() })
-            .collect(),
-        skipped_total: (total > LISTED).then_some(total),
+        skipped: skipped.map(|(id, skip)| SkippedEntry { id: id.to_string(), reason: skip.word() }).collect(),
+        skipped_total: (plan.skipped_total > LISTED).then_some(plan.skipped_total),
     })
 }

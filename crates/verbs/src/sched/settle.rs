@@ -1,14 +1,15 @@
 //! `sched renew|complete|release|reclaim|reset`: a lease by its id.
 
 use rota_core::transition::{Command, FAILED_REASON};
-use rota_core::{Caller, LeaseId, Refusal, Status, Task, UnixMillis};
+use rota_core::{Caller, LeaseId, Refusal, Task, TaskId, UnixMillis};
 use rota_store::Store;
 use rota_store::intents::claim::ReclaimExpired;
-use rota_store::intents::read::{Now, Show};
+use rota_store::intents::read::Now;
+use rota_store::intents::sched::ResetParked;
 use rota_store::intents::settle::Settle;
 use serde::Serialize;
 
-use crate::context::{Context, bad_value, task_id};
+use crate::context::{Context, bad_value};
 use crate::{Error, Result};
 
 /// A renewed lease.
@@ -112,20 +113,12 @@ pub async fn reclaim<S: Store>(cx: &Context<S>, queue: &str) -> Result<Reclaimed
 
 /// Opens a parked entry with its attempts forgotten.
 pub async fn reset<S: Store>(cx: &Context<S>, id: &str) -> Result<Reset> {
-    let none =
-        || Error::from(bad_value(format!("No parked entry to reset: {}", rota_core::text::escaped(id))));
-    let task = task_id(id)?;
-    let seen = match cx.store.perform(&Show { call: cx.call(), id: task.clone() }).await {
-        Ok((view, _)) => view.task,
-        Err(Error::Refused(Refusal::TaskNotFound { .. })) => return Err(none()),
-        Err(other) => return Err(other),
+    let parked = match TaskId::new(id) {
+        Ok(id) => cx.store.perform(&ResetParked { call: cx.call(), id }).await?,
+        Err(_) => None,
     };
-    if seen.status != Status::Parked {
-        return Err(none());
-    }
-    let settled = cx.store.perform(&Settle::one(cx.call(), task, Command::Reset)).await?;
-    match settled.steps.into_iter().next() {
-        Some(Ok(_)) => Ok(Reset { reset: id.to_owned() }),
-        Some(Err(_)) | None => Err(none()),
+    match parked {
+        Some(_) => Ok(Reset { reset: id.to_owned() }),
+        None => Err(bad_value(format!("No parked entry to reset: {}", rota_core::text::escaped(id))).into()),
     }
 }

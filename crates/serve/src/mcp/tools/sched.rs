@@ -140,8 +140,8 @@ pub(super) static TOOLS: [Tool; 9] = [
         answer: shape::policy,
         run: |call| {
             let flat = sched::flat(sched::RULES.map(|rule| (rule, call.given.text(rule))))?;
-            let (shown, published) = block_on(sched::policy_set(&call.cx, flat))?;
-            mirror::write(&call.settings.policy_file, &published)?;
+            let (shown, _) = block_on(sched::policy_set(&call.cx, flat))?;
+            block_on(mirror::write(&call.cx, &call.settings.policy_file))?;
             answer(shown)
         },
         ..BASE

@@ -1,0 +1,16 @@
+//! `policy schema`: the JSON Schema of a policy document, for editors.
+
+use rota_core::{Json, Policy};
+use serde::Serialize;
+
+/// The schema as a payload; by itself it is what an editor reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PolicySchema {
+    /// The schema.
+    pub schema: Json,
+}
+
+/// Made from the table that checks documents. Needs no store.
+pub fn schema() -> PolicySchema {
+    PolicySchema { schema: Json::of(&Policy::schema()) }
+}
