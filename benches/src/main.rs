@@ -12,6 +12,7 @@ mod cold_start;
 mod options;
 mod plan_sync;
 mod postgres;
+mod sched_lease;
 mod stats;
 mod worker;
 
@@ -29,6 +30,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   choose [loops|tasks]         choosing among 1,000,000 runnable ones
   cold-start                   rota task peek and claim beside a cold sqlite3 (needs rota and sqlite3)
   plan-sync                    a plan of 10,000 lines, twice
+  sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan
   postgres claims              PostgreSQL: claim + done beside pgbench, 1, 4 and 16 workers, batches
   postgres peers               the same beside other queues (needs benches/peers/install)
   postgres sizes               the time of a claim from 10,000 to 1,000,000 tasks
@@ -56,6 +58,7 @@ fn run() -> Result<()> {
         "cold-start" => cold_start::run(&options),
         "plan-sync" => plan_sync::run(&options),
         "postgres" => postgres::run(&options),
+        "sched-lease" => sched_lease::run(&options),
         "worker" => worker::be_worker(&options.rest),
         _ => Err(USAGE.into()),
     }
