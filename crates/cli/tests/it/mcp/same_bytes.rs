@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use rota_testbed::Server;
 use serde_json::{Value, json};
 
 use super::client::{HANDSHAKE, Http, INLINE, Pipes};
 use crate::support::{Lab, Ran, at};
 
 /// One verb: its line for the command line, what it reads, the tool, and its arguments.
-struct Step(&'static str, &'static str, &'static str, Value);
+pub struct Step(pub &'static str, pub &'static str, pub &'static str, pub Value);
 
 const PLAN: &str = r#"{"id":"a","t":"First","p":0,"spec":"specs/a.md","steps":["one","two"]}
 {"id":"b","t":"Second","deps":["a"],"d":"after the first","cat":"docs"}
@@ -211,39 +212,59 @@ fn without_folder(text: &str, lab: &Lab) -> String {
     text.replace(lab.path().canonicalize().unwrap().to_str().unwrap(), "<folder>")
 }
 
-/// Runs every step on both sides; how often each tool answered and refused.
-fn compare(cli: &Lab, mcp: &Lab, mut call: impl FnMut(&str, &Value) -> Value) {
-    let (mut answered, mut refused) = (BTreeSet::new(), BTreeSet::new());
-    for step in task_steps().iter().chain(&sched_steps()) {
+/// Every step of this file.
+pub fn steps() -> Vec<Step> {
+    task_steps().into_iter().chain(sched_steps()).collect()
+}
+
+/// What the tools did over the steps.
+#[derive(Default)]
+pub struct Seen {
+    pub answered: BTreeSet<&'static str>,
+    pub refused: BTreeSet<&'static str>,
+}
+
+impl Seen {
+    /// Every tool answered, and every one that can refuse did.
+    #[track_caller]
+    pub fn is_everything(&self, tools: &[String]) {
+        let all: BTreeSet<&str> = tools.iter().map(String::as_str).collect();
+        assert_eq!(self.answered, all);
+        let never: Vec<&str> = all.into_iter().filter(|tool| !self.refused.contains(tool)).collect();
+        assert_eq!(never, ["rota_sched_policy_show"]);
+    }
+}
+
+/// Runs steps on both sides and compares what comes out of each, and in the end both stores.
+pub fn compare(
+    (cli, mcp): (&Lab, &Lab),
+    steps: &[Step],
+    mut call: impl FnMut(&str, &Value) -> Value,
+) -> Seen {
+    let mut seen = Seen::default();
+    for step in steps {
         let Step(line, input, tool, _) = step;
         let ran = cli.feed(line, input.as_bytes());
         let reply = call(tool, &arguments(step));
         let result = &reply["result"];
-        let text = without_folder(
-            result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{line}: {reply}")),
-            mcp,
-        );
+        let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{line}: {reply}"));
+        let text = without_folder(text, mcp);
         if ran.code == 0 {
             assert_eq!(text, without_folder(&ran.stdout, cli), "{line}");
             assert_eq!(result["isError"], false, "{line}");
             let structured: Value = serde_json::from_str(&text).unwrap();
             let shown = without_folder(&result["structuredContent"].to_string(), mcp);
             assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), structured, "{line}");
-            answered.insert(*tool);
+            seen.answered.insert(tool);
         } else {
             assert_eq!(text, message(&ran), "{line}");
             assert_eq!(result["isError"], true, "{line}");
             assert_eq!(result["_meta"]["rota/error"]["exitCode"], ran.code, "{line}");
             assert!(result["_meta"]["rota/error"]["code"].is_string(), "{line}");
             assert!(result.get("structuredContent").is_none(), "{line}");
-            refused.insert(*tool);
+            seen.refused.insert(tool);
         }
     }
-    let all = tools(mcp);
-    assert_eq!(answered, all.iter().map(String::as_str).collect(), "every tool answers");
-    let mut never = all;
-    never.retain(|tool| !refused.contains(tool.as_str()));
-    assert_eq!(never, ["rota_sched_policy_show"], "every tool that can refuse does");
     assert_eq!(
         without_folder(&mcp.export(), mcp),
         without_folder(&cli.export(), cli),
@@ -251,9 +272,11 @@ fn compare(cli: &Lab, mcp: &Lab, mut call: impl FnMut(&str, &Value) -> Value) {
     );
     let policy = |lab: &Lab| std::fs::read_to_string(lab.path().join("rota.policy.json")).unwrap();
     assert_eq!(policy(mcp), policy(cli), "both mirrored the policy");
+    seen
 }
 
-fn tools(lab: &Lab) -> Vec<String> {
+/// Every tool there is, by name.
+pub fn tools(lab: &Lab) -> Vec<String> {
     let mut client = Pipes::start(lab, &["--tools", "all"]);
     let listed = client.ask("tools/list", json!({}));
     let mut names: Vec<String> = listed["result"]["tools"]
@@ -272,7 +295,8 @@ fn tools(lab: &Lab) -> Vec<String> {
 fn every_verb_over_stdio() {
     let (cli, mcp) = (Lab::new(), Lab::new());
     let mut client = Pipes::start(&mcp, &["--tools", "all"]);
-    compare(&cli, &mcp, |tool, arguments| client.call(tool, arguments));
+    let seen = compare((&cli, &mcp), &steps(), |tool, arguments| client.call(tool, arguments));
+    seen.is_everything(&tools(&mcp));
 }
 
 #[test]
@@ -280,7 +304,42 @@ fn every_verb_over_http() {
     let (cli, mcp) = (Lab::new(), Lab::new());
     let mut client = Http::start(&mcp, &["--tools", "all"]);
     client.shake_hands();
-    compare(&cli, &mcp, |tool, arguments| client.call(tool, arguments));
+    let seen = compare((&cli, &mcp), &steps(), |tool, arguments| client.call(tool, arguments));
+    seen.is_everything(&tools(&mcp));
+}
+
+/// Calls share the server's connections.
+#[test]
+fn every_verb_on_postgresql() {
+    let lab = || Lab::on(Server::shared().fresh_url());
+    let (cli, mcp) = (lab(), lab());
+    let mut client = Pipes::start(&mcp, &["--tools", "all"]);
+    let seen = compare((&cli, &mcp), &steps(), |tool, arguments| client.call(tool, arguments));
+    seen.is_everything(&tools(&mcp));
+}
+
+/// Sixteen agents at once, through one server: every task is granted once.
+#[test]
+fn many_calls_at_once() {
+    for lab in [Lab::new(), Lab::on(Server::shared().fresh_url())] {
+        let plan: String = (0..40).map(|task| format!("{{\"id\":\"t{task}\",\"t\":\"T\"}}\n")).collect();
+        lab.feed("task plan-sync", plan.as_bytes()).ok();
+        let mut client = Pipes::start(&lab, &[]);
+        for _ in 0..50 {
+            client.send("tools/call", json!({"name": "rota_task_claim", "arguments": {}}));
+        }
+        let mut granted = BTreeSet::new();
+        for _ in 0..50 {
+            let answer = client.next().unwrap();
+            let result = &answer["result"];
+            if result["isError"] == false {
+                assert!(granted.insert(result["structuredContent"]["id"].to_string()), "{answer}");
+            } else {
+                assert_eq!(result["_meta"]["rota/error"]["code"], "nothing_eligible", "{answer}");
+            }
+        }
+        assert_eq!(granted.len(), 40);
+    }
 }
 
 /// The newer family has no handshake: every request says who asks, and over HTTP there is no session.
@@ -302,7 +361,8 @@ fn every_verb_in_the_newer_family() {
     let found = ask("server/discover", None, json!({}));
     let versions = found["result"]["supportedVersions"].as_array().unwrap();
     assert!(versions.contains(&json!(INLINE)) && versions.contains(&json!(HANDSHAKE)), "{found}");
-    compare(&cli, &mcp, |tool, arguments| {
+    let seen = compare((&cli, &mcp), &steps(), |tool, arguments| {
         ask("tools/call", Some(tool), json!({"name": tool, "arguments": arguments}))
     });
+    seen.is_everything(&tools(&mcp));
 }
