@@ -62,6 +62,7 @@ fn task(queue: &str, number: usize, shape: Shape, now: UnixMillis) -> Result<New
     Ok(task)
 }
 
-fn id(number: usize) -> Result<TaskId> {
+/// The id of a task by its number.
+pub fn id(number: usize) -> Result<TaskId> {
     Ok(TaskId::new(&format!("task-{number:07}"))?)
 }

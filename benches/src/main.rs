@@ -9,6 +9,7 @@ mod bare;
 mod choose;
 mod claim_done;
 mod cold_start;
+mod mcp;
 mod options;
 mod plan_sync;
 mod postgres;
@@ -29,6 +30,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   backlog-size [tasks|loops]   the time of a claim from 10,000 to 1,000,000 tasks
   choose [loops|tasks]         choosing among 1,000,000 runnable ones
   cold-start                   rota task peek and claim beside a cold sqlite3 (needs rota and sqlite3)
+  mcp                          what MCP over stdio adds to a verb (needs rota)
   plan-sync                    a plan of 10,000 lines, twice
   sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan
   postgres claims              PostgreSQL: claim + done beside pgbench, 1, 4 and 16 workers, batches
@@ -56,6 +58,7 @@ fn run() -> Result<()> {
         "backlog-size" => backlog_size::run(&options),
         "choose" => choose::run(&options),
         "cold-start" => cold_start::run(&options),
+        "mcp" => mcp::run(&options),
         "plan-sync" => plan_sync::run(&options),
         "postgres" => postgres::run(&options),
         "sched-lease" => sched_lease::run(&options),
