@@ -24,6 +24,9 @@ fn host_origin_token_path() {
         ("/mcp", &[away], 403, "host_denied"),
         ("/mcp", &[good], 403, "host_denied"),
         ("/elsewhere", &[away, page, good], 403, "host_denied"),
+        ("/mcp", &[("Host", "0.0.0.0"), good], 403, "host_denied"),
+        ("/mcp", &[("Host", "localhost.evil.example"), good], 403, "host_denied"),
+        ("http://evil.example/mcp", &[host, good], 403, "host_denied"),
         ("/mcp", &[host, page, good], 403, "origin_denied"),
         ("/mcp", &[host, ("Origin", "null"), good], 403, "origin_denied"),
         ("/mcp", &[host], 401, "token_denied"),
@@ -38,6 +41,13 @@ fn host_origin_token_path() {
         assert_eq!(reply.header("content-type"), Some("application/problem+json"));
         assert_eq!(reply.header("www-authenticate").is_some(), status == 401);
         assert!(!reply.body.contains(&server.token) && !reply.head.contains(&server.token));
+    }
+    // What a page can send without asking, and its question whether it may send more.
+    let form = [host, ("Content-Type", "application/x-www-form-urlencoded")];
+    let question = [host, ("Access-Control-Request-Method", "POST"), near];
+    for reply in [server.raw("POST", "/mcp", &form, "a=b"), server.raw("OPTIONS", "/mcp", &question, "")] {
+        assert_eq!(reply.status, 401);
+        assert!(!reply.head.to_ascii_lowercase().contains("access-control"), "{}", reply.head);
     }
     let json = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
     let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
