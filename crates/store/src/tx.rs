@@ -236,7 +236,7 @@ pub struct AtOnce<'a> {
 }
 
 /// What of it was done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DoneAtOnce {
     /// The task after each step; none for a step that was not taken.
     pub steps: Vec<Option<Task>>,

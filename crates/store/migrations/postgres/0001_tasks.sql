@@ -55,6 +55,9 @@ CREATE TABLE tasks (
     ready_at         BIGINT NOT NULL,
     guarded          BOOLEAN NOT NULL,
     bucketed         BOOLEAN NOT NULL,
+    -- Whether a task ever waited for this one, as dependent or child: then more than its own row changes when it is
+    -- done. In the row, so that who waited for the row's lock sees it.
+    awaited          BOOLEAN NOT NULL DEFAULT false,
     UNIQUE (scope, id)
 );
 
@@ -81,6 +84,17 @@ CREATE TABLE edges (
 );
 CREATE INDEX edges_blocker ON edges (scope, blocker, task);
 
+CREATE FUNCTION {schema}.is_awaited() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {schema}.tasks t SET awaited = true
+    WHERE t.scope = NEW.scope AND t.id = to_jsonb(NEW) ->> TG_ARGV[0] AND NOT t.awaited;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER blocker_is_awaited AFTER INSERT ON edges
+    FOR EACH ROW EXECUTE FUNCTION {schema}.is_awaited('blocker');
+CREATE TRIGGER parent_is_awaited AFTER INSERT OR UPDATE OF parent ON tasks
+    FOR EACH ROW WHEN (NEW.parent IS NOT NULL) EXECUTE FUNCTION {schema}.is_awaited('parent');
+
 -- What happened. The tables above are a fold of it.
 CREATE TABLE journal (
     seq         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -95,6 +109,8 @@ CREATE TABLE journal (
     fence       BIGINT,
     policy      TEXT COLLATE "C",
     data        TEXT COLLATE "C" NOT NULL,
+    -- Names the call that wrote it, so that a caller who lost the answer finds out what was done; none for most.
+    call        BIGINT,
     -- Transactions commit out of order; a follower reads up to the oldest one still open.
     xid         BIGINT NOT NULL DEFAULT pg_current_xact_id()::text::bigint
 );
@@ -130,9 +146,9 @@ CREATE TABLE blocks (
     updated_at    BIGINT NOT NULL
 );
 
--- Called once per turn of every worker. Measured: planned anew for each call, as a statement with a LIMIT that is
--- only known then would be, a turn takes four times as long; hence force_generic_plan, and only the scans and joins
--- that stay right whatever the statistics say.
+-- Called once per turn of workers that take many tasks at once, or whose queue has a ceiling. Measured: planned anew
+-- for each call, as a statement with a LIMIT that is only known then would be, a turn takes four times as long; hence
+-- force_generic_plan, and only the scans and joins that stay right whatever the statistics say.
 
 -- Settles tasks as done, those that it can (held by the caller, and nobody waits for them), and then, if all of them
 -- were settled and a queue is named, grants leases of that queue, which has no buckets: one round trip, one
@@ -142,7 +158,8 @@ CREATE TABLE blocks (
 CREATE FUNCTION {schema}.turn_at_once(
     p_scope TEXT, p_ids TEXT[], p_fences BIGINT[], p_agents TEXT[], p_results TEXT[], p_strict TEXT[], p_now BIGINT,
     p_published TEXT, p_version TEXT, p_actor TEXT,
-    p_queue TEXT, p_limit BIGINT, p_ceiling BIGINT, p_auto BOOLEAN, p_agent TEXT, p_ttl BIGINT, p_host TEXT
+    p_queue TEXT, p_limit BIGINT, p_ceiling BIGINT, p_auto BOOLEAN, p_agent TEXT, p_ttl BIGINT, p_host TEXT,
+    p_call BIGINT
 ) RETURNS TABLE (
     seq BIGINT, scope TEXT, id TEXT, queue_name TEXT, kind TEXT, priority BIGINT, status TEXT, parent TEXT,
     depth BIGINT, triggered_by TEXT, parent_iteration BIGINT, artifact_present BOOLEAN, iteration BIGINT,
@@ -208,16 +225,15 @@ BEGIN
                 AND (w.agent IS NULL OR t.assignee IS NULL OR w.agent = t.assignee)
                 AND (w.fence IS NOT NULL OR p_strict = '{}'
                     OR NOT EXISTS (SELECT 1 FROM {schema}.queues q WHERE q.key = t.queue AND q.name = ANY(p_strict)))
-                AND NOT EXISTS (SELECT 1 FROM {schema}.edges e WHERE e.scope = p_scope AND e.blocker = t.id)
-                AND NOT EXISTS (SELECT 1 FROM {schema}.tasks c WHERE c.scope = p_scope AND c.parent = t.id)
+                AND NOT t.awaited
         ), settled AS (
             UPDATE {schema}.tasks t SET status = 'done', lease_expires_at = NULL, result = held.result,
                 finished_at = v_now, updated_at = v_now, limited_in_row = 0, events = t.events + 1, stage = 0
             FROM held WHERE t.seq = held.seq RETURNING t.*, held.was_limited, held.had_result
         ), journalled AS (
             INSERT INTO {schema}.journal
-                (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, data)
-            SELECT s.scope, s.id, s.events, v_now, 'done', 'active', 'done', p_actor, s.fence, p_version,
+                (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, call, data)
+            SELECT s.scope, s.id, s.events, v_now, 'done', 'active', 'done', p_actor, s.fence, p_version, p_call,
                 v_data || CASE WHEN s.was_limited = 0 THEN '' ELSE ',"limitedInRow":0' END
                 || CASE WHEN s.result IS NOT DISTINCT FROM s.had_result THEN ''
                     ELSE ',"result":' || coalesce(s.result, 'null') END || '}}'
@@ -268,8 +284,8 @@ BEGIN
         FROM picked p WHERE t.seq = p.seq RETURNING t.*, p.assignee AS had_assignee, p.started_at AS had_started
     ), journalled AS (
         INSERT INTO {schema}.journal
-            (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, data)
-        SELECT g.scope, g.id, g.events, v_now, 'granted', 'open', 'active', p_actor, g.fence, p_version,
+            (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, call, data)
+        SELECT g.scope, g.id, g.events, v_now, 'granted', 'open', 'active', p_actor, g.fence, p_version, p_call,
             '{"changes":{' || CASE WHEN g.assignee IS NOT DISTINCT FROM g.had_assignee THEN ''
                 ELSE '"assignee":' || coalesce(to_json(g.assignee)::text, 'null') || ',' END || '"fence":' || g.fence
             || v_until_data || CASE WHEN g.started_at IS NOT DISTINCT FROM g.had_started THEN '' ELSE v_data END
@@ -299,7 +315,8 @@ CREATE FUNCTION {schema}.add_at_once(
     p_scope TEXT, p_queue TEXT, p_published TEXT, p_version TEXT, p_actor TEXT, p_now BIGINT, p_guarded BOOLEAN,
     p_bucketed BOOLEAN, p_ids TEXT[], p_kinds TEXT[], p_priorities BIGINT[], p_sort_priorities BIGINT[],
     p_scores BIGINT[], p_titles TEXT[], p_descriptions TEXT[], p_categories TEXT[], p_steps TEXT[], p_specs TEXT[],
-    p_references TEXT[], p_payloads TEXT[], p_due BIGINT[], p_parent_iterations BIGINT[], p_data TEXT[]
+    p_references TEXT[], p_payloads TEXT[], p_due BIGINT[], p_parent_iterations BIGINT[], p_data TEXT[],
+    p_call BIGINT
 ) RETURNS TABLE (added_at BIGINT, added BIGINT[]) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -334,8 +351,8 @@ BEGIN
             p_bucketed
         FROM fresh f
     ), journalled AS (
-        INSERT INTO {schema}.journal (scope, task, number, at, kind, to_status, actor, policy, data)
-        SELECT p_scope, f.id, 1, v_now, 'created', 'open', p_actor, p_version, '{"seq":' || f.seq || f.data
+        INSERT INTO {schema}.journal (scope, task, number, at, kind, to_status, actor, policy, call, data)
+        SELECT p_scope, f.id, 1, v_now, 'created', 'open', p_actor, p_version, p_call, '{"seq":' || f.seq || f.data
         FROM fresh f
     )
     SELECT v_now, array_agg(f.seq ORDER BY f.seq) FROM fresh f;

@@ -106,6 +106,10 @@ pub struct Add {
 impl Intent for Add {
     type Output = Vec<Task>;
 
+    fn may_be_at_once(&self) -> bool {
+        true
+    }
+
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Task>> {
         if let Some(added) = tx.add_at_once(&self.call, &self.tasks).await? {
             return Ok(added);

@@ -64,6 +64,9 @@ struct Loading {
     tasks: BTreeSet<(String, TaskId)>,
     numbers: BTreeSet<u64>,
     events: BTreeSet<u64>,
+    /// Which events of which task are there.
+    steps: BTreeSet<(String, TaskId, u64)>,
+    policies: BTreeSet<(String, u64)>,
     above: Highest,
     count: End,
 }
@@ -93,6 +96,8 @@ impl Loading {
             tasks: BTreeSet::new(),
             numbers: BTreeSet::new(),
             events: BTreeSet::new(),
+            steps: BTreeSet::new(),
+            policies: BTreeSet::new(),
             above: tx.highest().await?,
             count: End { lines: 1, ..End::default() },
         })
@@ -120,6 +125,9 @@ impl Loading {
             }
             Line::Policy(policy) => {
                 self.check_scope(&policy.scope, number)?;
+                if !self.policies.insert((policy.scope.clone(), policy.number)) {
+                    return Err(bad(number, format!("policy {} is there twice", policy.number)).into());
+                }
                 take_policy(tx, policy, number).await?;
             }
             Line::Agent(agent) => {
@@ -147,6 +155,12 @@ impl Loading {
                 let mut event = line.event().map_err(|problem| bad(number, problem))?;
                 if !self.events.insert(event.seq) {
                     return Err(bad(number, format!("event {} is there twice", event.seq)).into());
+                }
+                if let Some(task) = event.task.clone()
+                    && !self.steps.insert((event.scope.clone(), task.clone(), event.number))
+                {
+                    let problem = format!("task '{task}' has its event {} twice", event.number);
+                    return Err(bad(number, problem).into());
                 }
                 event.seq += self.above.event;
                 event.data.seq = event.data.seq.map(|seq| seq + self.above.task);

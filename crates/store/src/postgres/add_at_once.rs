@@ -10,6 +10,7 @@ use rota_core::event::{Event, EventKind};
 use rota_core::{Json, Task, TaskId, UnixMillis, rank};
 use tokio_postgres::types::ToSql;
 
+use super::ask::Answer;
 use super::row::get;
 use super::tx::PostgresTx;
 use crate::fault::Fault;
@@ -52,7 +53,8 @@ impl PostgresTx {
         let due = numbers(&|task| task.next_eligible_at.map(UnixMillis::get));
         let parent_iterations = numbers(&|task| task.parent_iteration.map(i64::from));
         let given = call.now.map(UnixMillis::get);
-        let values: [&(dyn ToSql + Sync); 23] = [
+        let number = self.shared.calls.next();
+        let values: [&(dyn ToSql + Sync); 24] = [
             &call.scope,
             &queue,
             &belief.published,
@@ -76,15 +78,25 @@ impl PostgresTx {
             &due,
             &parent_iterations,
             &data,
+            &number,
         ];
-        // Inside the transaction, whose commit can be found again if its answer is lost.
-        let rows = self.query(&Arc::clone(&self.shared).add_at_once, &values).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let (now, seqs): (i64, Vec<i64>) = (get(row, 0)?, get(row, 1)?);
-        let now = UnixMillis::new(now);
+        let (now, seqs) =
+            match self.call(&Arc::clone(&self.shared).texts.add_at_once, &values, number).await? {
+                Answer::Rows(rows) => {
+                    let Some(row) = rows.first() else { return Ok(None) };
+                    let (now, seqs): (i64, Vec<i64>) = (get(row, 0)?, get(row, 1)?);
+                    (UnixMillis::new(now), seqs.into_iter().map(i64::cast_unsigned).collect())
+                }
+                Answer::Lost(met) => {
+                    let found = self.find_again(&call.scope, number, met).await?;
+                    let mut seqs: Vec<u64> = found.iter().map(|found| found.task.seq).collect();
+                    seqs.sort_unstable();
+                    (found[0].event.at, seqs)
+                }
+            };
         let numbered = tasks.iter().zip(seqs).map(|(new, seq)| {
             let task = first(new.at_root(&call.scope, policy, now));
-            Task { seq: seq.cast_unsigned(), ..task }
+            Task { seq, ..task }
         });
         Ok(Some(numbered.collect()))
     }
@@ -105,7 +117,11 @@ fn created(task: &Task) -> Option<String> {
 fn one_queue(tasks: &[NewTask]) -> Option<&str> {
     let queue = tasks.first()?.queue.as_str();
     let plain = |task: &NewTask| {
-        task.queue == queue && task.parent.is_none() && task.triggered_by.is_none() && task.deps.is_empty()
+        task.queue == queue
+            && !task.artifact_present
+            && task.parent.is_none()
+            && task.triggered_by.is_none()
+            && task.deps.is_empty()
     };
     let distinct: BTreeSet<&TaskId> = tasks.iter().map(|task| &task.id).collect();
     (distinct.len() == tasks.len() && tasks.iter().all(plain)).then_some(queue)

@@ -46,11 +46,6 @@ impl Prepare {
         Self { state: Arc::new(AtomicU8::new(OFF)), is_fixed: true }
     }
 
-    /// Nobody has looked yet.
-    pub fn is_undecided(&self) -> bool {
-        self.state.load(Ordering::Acquire) == UNDECIDED
-    }
-
     /// What a look at a connection says; once off, it stays off.
     pub fn decide(&self, direct: bool) {
         if !self.is_fixed {
@@ -102,19 +97,19 @@ impl Shared {
         self.answer(client, run).await
     }
 
-    /// The rows of one statement that is a transaction of its own: if its answer is lost, so is what became of it.
-    pub async fn rows_alone(
+    /// One statement that is a transaction of its own, on a connection to the server itself.
+    pub async fn alone(
         &self,
         client: &Object,
         text: &str,
         bound: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<PgRow>, Fault> {
-        if !self.prepare.by_name() {
-            let types = typed(bound);
-            return self.answer_from(client, client.query_typed(text, &types), Loss::Unknown).await;
-        }
+    ) -> Result<Answer, Fault> {
         let statement = self.answer(client, client.prepare_cached(text)).await?;
-        self.answer_from(client, client.query(&statement, bound), Loss::Unknown).await
+        match self.answer_or_loss(client, client.query(&statement, bound)).await {
+            Ok(rows) => Ok(Answer::Rows(rows)),
+            Err((fault, true)) => Ok(Answer::Lost(fault)),
+            Err((fault, false)) => Err(fault),
+        }
     }
 
     /// Waits for an answer, not for ever.
@@ -123,43 +118,41 @@ impl Shared {
         client: &Object,
         run: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Fault> {
-        self.answer_from(client, run, Loss::Undone).await
+        self.answer_or_loss(client, run).await.map_err(|(fault, _)| fault)
     }
 
-    async fn answer_from<T>(
+    /// With the fault, whether the answer was lost, so that it may have been done.
+    async fn answer_or_loss<T>(
         &self,
         client: &Object,
         run: impl Future<Output = Result<T, tokio_postgres::Error>>,
-        loss: Loss,
-    ) -> Result<T, Fault> {
-        let (fault, is_lost) = match tokio::time::timeout(ANSWER, run).await {
-            Ok(Ok(answer)) => return Ok(answer),
+    ) -> Result<T, (Fault, bool)> {
+        match tokio::time::timeout(ANSWER, run).await {
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) if names_broke(&error) => {
                 // Nothing was committed: the transaction is tried again, without names.
                 self.prepare.decide(false);
                 client.statement_cache.clear();
-                (Fault::LostRace { place: self.place.clone(), problem: error.to_string() }, false)
+                Err((Fault::LostRace { place: self.place.clone(), problem: error.to_string() }, false))
             }
             Ok(Err(error)) => {
                 let is_lost = faults::is_lost(&error);
-                (self.fault(error), is_lost)
+                Err((self.fault(error), is_lost))
             }
             Err(_) => {
                 let problem = format!("no answer within {} s", ANSWER.as_secs());
-                (Fault::Away { place: self.place.clone(), problem }, true)
+                Err((Fault::Away { place: self.place.clone(), problem }, true))
             }
-        };
-        Err(if is_lost && loss == Loss::Unknown { self.unknown(&fault.to_string()) } else { fault })
+        }
     }
 }
 
-/// What a lost connection says of the statement.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Loss {
-    /// It is undone with its transaction.
-    Undone,
-    /// It may have been done.
-    Unknown,
+/// What became of a statement that is a transaction of its own.
+pub(super) enum Answer {
+    /// It was done.
+    Rows(Vec<PgRow>),
+    /// The connection was lost: it may have been done.
+    Lost(Fault),
 }
 
 /// Errors of statements whose name the server does not know, knows already, or knows as something else.
@@ -208,7 +201,7 @@ mod tests {
     #[test]
     fn once_off_it_stays_off() {
         let prepare = Prepare::auto();
-        assert!(prepare.is_undecided() && !prepare.by_name());
+        assert!(!prepare.by_name());
         prepare.decide(true);
         assert!(prepare.by_name());
         prepare.decide(false);

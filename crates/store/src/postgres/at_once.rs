@@ -1,7 +1,8 @@
 //! The common case in one round trip: settle what is simply done, claim what is simply next.
 //!
-//! A function in the database does it ([`super::sql::TURN_AT_ONCE`]); it says when there is more to do than it can, and
-//! then the ordinary way does it. The suite shows that the two ways choose and write the same.
+//! For one task at a time that is a statement ([`super::one`]), for many a function in the database
+//! ([`super::sql::TURN_AT_ONCE`]). Both say when there is more to do than they can, and then the ordinary way does it. The
+//! suite shows that all ways choose and write the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +13,10 @@ use serde::Deserialize;
 use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::ToSql;
 
-use super::row::{self, get};
+use super::again::Found;
+use super::ask::Answer;
+use super::one::{Common, OneClaim, OneDone, Texts};
+use super::row::{self, Record, get};
 use super::tx::PostgresTx;
 use crate::fault::Fault;
 use crate::intents::claim::{Claim, Grant};
@@ -28,6 +32,9 @@ pub(super) struct Belief {
 
 impl PostgresTx {
     pub(super) async fn do_at_once(&mut self, work: &AtOnce<'_>) -> Result<DoneAtOnce, Fault> {
+        if let Some(done) = &self.done_before {
+            return Ok(done.clone());
+        }
         let nothing = || DoneAtOnce { steps: vec![None; work.steps.len()], granted: None };
         let belief = self.belief(&work.call.scope).filter(|_| self.may_be_at_once());
         let Some(belief) = belief else { return Ok(nothing()) };
@@ -37,20 +44,42 @@ impl PostgresTx {
         if done.ids.is_empty() && claim.is_none() {
             return Ok(nothing());
         }
-        let mut values = done.values();
-        let no_claim = Next::default();
-        values.extend(claim.as_ref().unwrap_or(&no_claim).values());
-        let rows = self.call(&Arc::clone(&self.shared).turn_at_once, &values).await?;
-        let (settled, granted): (Vec<PgRow>, Vec<PgRow>) = rows.into_iter().partition(|row| row.get(39));
-        let settled = settled.iter().map(row::task).collect::<Result<Vec<_>, Fault>>()?;
-        let settled: BTreeMap<TaskId, Task> =
-            settled.into_iter().map(|row| (row.task.id.clone(), row.task)).collect();
-        self.acted = !settled.is_empty();
-        let steps = work.steps.iter().map(|step| settled.get(&step.id).cloned()).collect();
-        let granted = match claim {
-            Some(_) => granted.iter().map(grant).collect::<Result<Option<Vec<Grant>>, Fault>>()?,
-            None => None,
+        let call = self.shared.calls.next();
+        let turn = Turn { work, done, claim, call };
+        let shared = Arc::clone(&self.shared);
+        let one = turn.of_one(&shared.texts.one).filter(|_| shared.prepare.by_name());
+        let answer = match &one {
+            Some((text, one)) => shared.alone(self.client(), text, &one.values()).await?,
+            None => self.call(&shared.texts.turn_at_once, &turn.values(), turn.call).await?,
         };
+        let result = match answer {
+            Answer::Rows(rows) if one.is_some() => turn.read_one(&rows)?,
+            Answer::Rows(rows) => turn.read(&rows)?,
+            Answer::Lost(met) => self.find_turn(&turn, met).await?,
+        };
+        // Inside a transaction it is done with the rest or not at all.
+        let more_is_left = work.then.is_some() && result.granted.is_none() || result.steps.contains(&None);
+        if more_is_left && !self.begun && result.steps.iter().any(Option::is_some) {
+            self.done_before = Some(result.clone());
+        }
+        Ok(result)
+    }
+
+    /// What a turn did whose answer was lost.
+    async fn find_turn(&mut self, turn: &Turn<'_>, met: Fault) -> Result<DoneAtOnce, Fault> {
+        let scope = &turn.work.call.scope;
+        let found = self.find_again(scope, turn.call, met).await?;
+        let (granted, settled): (Vec<Found>, Vec<Found>) = found.into_iter().partition(Found::is_grant);
+        let settled = settled.into_iter().map(|found| (found.task.id.clone(), found.task)).collect();
+        let steps = turn.steps(&settled);
+        // From here on a fault must not make it look undone.
+        self.done_before = Some(DoneAtOnce { steps: steps.clone(), granted: None });
+        self.client = Some(self.shared.client().await?);
+        if granted.is_empty() {
+            return Ok(DoneAtOnce { steps, granted: None });
+        }
+        let granted = Some(self.granted_again(scope, granted).await?);
+        self.done_before = None;
         Ok(DoneAtOnce { steps, granted })
     }
 
@@ -63,13 +92,122 @@ impl PostgresTx {
         })
     }
 
-    /// One statement that is a transaction of its own.
+    /// One statement that is a transaction of its own. Through a pooler it is a part of ours, because nobody could say
+    /// which process of the server had it.
     pub(super) async fn call(
         &mut self,
         text: &str,
         values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<PgRow>, Fault> {
-        self.shared.rows_alone(self.client(), text, values).await
+        call: i64,
+    ) -> Result<Answer, Fault> {
+        let shared = Arc::clone(&self.shared);
+        if shared.prepare.by_name() && self.may_be_at_once() {
+            return shared.alone(self.client(), text, values).await;
+        }
+        let rows = self.query(text, values).await?;
+        if let Some(trace) = &mut self.trace {
+            trace.call = Some(call);
+        }
+        Ok(Answer::Rows(rows))
+    }
+}
+
+/// One turn: what to settle, what to claim, and the number that marks it in the journal.
+struct Turn<'a> {
+    work: &'a AtOnce<'a>,
+    done: Done,
+    claim: Option<Next>,
+    call: i64,
+}
+
+/// A turn with one task at a time.
+struct OneTurn<'a> {
+    common: Common<'a>,
+    done: Option<OneDone<'a>>,
+    claim: Option<OneClaim<'a>>,
+}
+
+impl OneTurn<'_> {
+    fn values(&self) -> Values<'_> {
+        let mut values = self.common.values();
+        values.extend(self.done.iter().flat_map(OneDone::values));
+        values.extend(self.claim.iter().flat_map(OneClaim::values));
+        values
+    }
+}
+
+impl Turn<'_> {
+    /// The statement for it, if it is of one task at a time.
+    fn of_one<'a>(&'a self, texts: &'a Texts) -> Option<(&'a str, OneTurn<'a>)> {
+        let (done, claim) = (self.done.one(), self.claim.as_ref().and_then(Next::one));
+        let text = match (self.done.ids.len(), &done, &self.claim, &claim) {
+            (0, _, _, Some(_)) => &texts.claim,
+            (1, Some(_), None, _) => &texts.done,
+            (1, Some(_), _, Some(_)) => &texts.both,
+            _ => return None,
+        };
+        let common = Common {
+            scope: &self.done.scope,
+            published: &self.done.published,
+            version: &self.done.version,
+            actor: &self.done.actor,
+            now: self.done.now,
+            call: self.call,
+        };
+        Some((text, OneTurn { common, done, claim }))
+    }
+
+    fn steps(&self, settled: &BTreeMap<TaskId, Task>) -> Vec<Option<Task>> {
+        self.work.steps.iter().map(|step| settled.get(&step.id).cloned()).collect()
+    }
+
+    fn values(&self) -> Values<'_> {
+        let mut values = self.done.values();
+        match &self.claim {
+            Some(claim) => values.extend(claim.values()),
+            None => values.extend(Next::NONE.values()),
+        }
+        values.push(&self.call);
+        values
+    }
+
+    /// What the function says.
+    fn read(&self, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
+        let (settled, granted): (Vec<&PgRow>, Vec<&PgRow>) = rows.iter().partition(|row| row.get(39));
+        let settled = settled.into_iter().map(row::task).collect::<Result<Vec<_>, Fault>>()?;
+        let settled = settled.into_iter().map(|row| (row.task.id.clone(), row.task)).collect();
+        let granted = match self.claim {
+            Some(_) => granted.into_iter().map(grant).collect::<Result<Option<Vec<Grant>>, Fault>>()?,
+            None => None,
+        };
+        Ok(DoneAtOnce { steps: self.steps(&settled), granted })
+    }
+
+    /// What the statement for one says: whether a claim was tried, the grant and its blockers, what was settled and its
+    /// queue; the last two alone if there was no claim.
+    fn read_one(&self, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
+        let Some(row) = rows.first() else { return Ok(DoneAtOnce { steps: vec![None], granted: None }) };
+        let mut steps = Vec::new();
+        if !self.done.ids.is_empty() {
+            let at = if self.claim.is_some() { 3 } else { 0 };
+            let settled: Option<Record<'_>> = get(row, at)?;
+            let named = |record: Record<'_>| Ok(row::task_in(&record, get(row, at + 1)?)?.task);
+            steps.push(settled.map(named).transpose()?);
+        }
+        let Some(claim) = &self.claim else { return Ok(DoneAtOnce { steps, granted: None }) };
+        if !get::<bool>(row, 0)? {
+            return Ok(DoneAtOnce { steps, granted: None });
+        }
+        let granted: Option<Record<'_>> = get(row, 1)?;
+        let grant = |record: Record<'_>| {
+            let queue = claim.queue.clone().unwrap_or_default();
+            Ok::<_, Fault>(Grant {
+                task: row::task_in(&record, queue)?.task,
+                blockers: blockers(get(row, 2)?)?,
+            })
+        };
+        let granted = granted.map(grant).transpose()?;
+        Ok(DoneAtOnce { steps, granted: Some(granted.into_iter().collect()) })
     }
 }
 
@@ -127,6 +265,21 @@ impl Done {
         })
     }
 
+    /// The one that is to be settled, if it is only one and names what it must.
+    fn one(&self) -> Option<OneDone<'_>> {
+        let ([id], [fence], [agent], [result]) =
+            (&self.ids[..], &self.fences[..], &self.agents[..], &self.results[..])
+        else {
+            return None;
+        };
+        if fence.is_none() && !self.strict.is_empty() {
+            return None;
+        }
+        let said = result.as_ref().map_or(String::new(), |result| format!(",\"result\":{result}"));
+        let tail = format!("\",\"leaseExpiresAt\":null{said}}}}}");
+        Some(OneDone { id, fence: *fence, agent, result, tail })
+    }
+
     fn values(&self) -> Values<'_> {
         vec![
             &self.scope,
@@ -151,7 +304,6 @@ fn plain_done(step: &Step) -> Option<(&TaskId, &Caller, &Option<Json>)> {
 }
 
 /// What to claim: the other arguments of `turn_at_once`. Without a queue, nothing.
-#[derive(Default)]
 struct Next {
     queue: Option<String>,
     limit: Option<i64>,
@@ -163,6 +315,9 @@ struct Next {
 }
 
 impl Next {
+    const NONE: &'static Self =
+        &Self { queue: None, limit: None, ceiling: None, auto: None, agent: None, ttl_ms: None, host: None };
+
     /// Only for a queue without buckets, and a caller who takes whatever is next.
     fn of(claim: &Claim, belief: &Belief) -> Option<Self> {
         let policy = belief.in_force.policy.queue(&claim.queue);
@@ -181,6 +336,21 @@ impl Next {
         })
     }
 
+    /// The one that is wanted, if it is only one and the queue has no ceiling.
+    fn one(&self) -> Option<OneClaim<'_>> {
+        let (Some(queue), Some(1), None) = (&self.queue, self.limit, self.ceiling) else { return None };
+        let named = |agent: &String| format!("\"assignee\":{},", Json::of(agent).as_str());
+        let agent = self.agent.as_ref().map_or(String::new(), named);
+        Some(OneClaim {
+            queue,
+            auto: self.auto.unwrap_or_default(),
+            agent: &self.agent,
+            ttl_ms: self.ttl_ms.unwrap_or_default(),
+            host: &self.host,
+            head: format!("{{\"changes\":{{{agent}\"fence\":"),
+        })
+    }
+
     fn values(&self) -> Values<'_> {
         vec![&self.queue, &self.limit, &self.ceiling, &self.auto, &self.agent, &self.ttl_ms, &self.host]
     }
@@ -188,6 +358,14 @@ impl Next {
 
 /// A granted row; none if the function says that there is more to do than it can.
 fn grant(row: &PgRow) -> Result<Option<Grant>, Fault> {
+    if get::<i64>(row, 0)? == -1 {
+        return Ok(None);
+    }
+    Ok(Some(Grant { task: row::task(row)?.task, blockers: blockers(get(row, 38)?)? }))
+}
+
+/// Blockers as the server lists them.
+fn blockers(list: Option<&str>) -> Result<Vec<Blocker>, Fault> {
     #[derive(Deserialize)]
     struct Listed {
         id: TaskId,
@@ -195,10 +373,6 @@ fn grant(row: &PgRow) -> Result<Option<Grant>, Fault> {
         status: Status,
         result: Option<String>,
     }
-    if get::<i64>(row, 0)? == -1 {
-        return Ok(None);
-    }
-    let list: Option<&str> = get(row, 38)?;
     let list: Vec<Listed> = match list {
         Some(text) => serde_json::from_str(text)
             .map_err(|error| Fault::Unreadable { problem: format!("blockers of a granted task: {error}") })?,
@@ -210,5 +384,5 @@ fn grant(row: &PgRow) -> Result<Option<Grant>, Fault> {
         status: listed.status,
         result: listed.result.map(Json::from_stored),
     };
-    Ok(Some(Grant { task: row::task(row)?.task, blockers: list.into_iter().map(blocker).collect() }))
+    Ok(list.into_iter().map(blocker).collect())
 }

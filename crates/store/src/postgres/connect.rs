@@ -34,6 +34,34 @@ pub(super) struct Connector {
     told: watch::Sender<u64>,
 }
 
+/// A connection, and which process of the server has it.
+pub(super) struct Connection {
+    client: ClientWrapper,
+    pub session: Session,
+}
+
+impl std::ops::Deref for Connection {
+    type Target = ClientWrapper;
+
+    fn deref(&self) -> &ClientWrapper {
+        &self.client
+    }
+}
+
+/// A process of the server, as we found it when we connected.
+#[derive(Clone)]
+pub(super) struct Session {
+    pub process: i32,
+    /// Its start: numbers of processes are used again.
+    pub started: String,
+    /// Every transaction that it makes for us has this number or a later one.
+    pub first_transaction: i64,
+}
+
+/// How a connection to the server itself behaves where no transaction says otherwise. Statements that are kept are
+/// planned for tables as they may become, not for an empty one.
+const MANNERS: &str = "SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET enable_seqscan = off";
+
 /// One way to try.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -93,7 +121,7 @@ impl Connector {
     }
 
     /// Hosts in the order of the URL, the first one that lets us in.
-    async fn connect(&self) -> Result<ClientWrapper, Fault> {
+    async fn connect(&self) -> Result<Connection, Fault> {
         let config = &self.target.config;
         let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
         let count = hosts.len().max(addresses.len());
@@ -114,12 +142,7 @@ impl Connector {
         Err(last)
     }
 
-    async fn connect_to(
-        &self,
-        host: &Host,
-        address: Option<&str>,
-        port: u16,
-    ) -> Result<ClientWrapper, Fault> {
+    async fn connect_to(&self, host: &Host, address: Option<&str>, port: u16) -> Result<Connection, Fault> {
         let (first, second) = match (host, self.target.encryption.mode) {
             (Host::Unix(_), _) | (_, SslMode::Disable) => (Way::Plain, None),
             (_, SslMode::Allow) => (Way::Plain, Some(Way::Encrypted)),
@@ -142,7 +165,7 @@ impl Connector {
         address: Option<&str>,
         port: u16,
         way: Way,
-    ) -> Result<ClientWrapper, Failed> {
+    ) -> Result<Connection, Failed> {
         let stream = match host {
             Host::Unix(folder) => Stream::Unix(self.unix(folder, port).await?),
             Host::Tcp(name) => {
@@ -173,8 +196,8 @@ impl Connector {
             }
         });
         let client = ClientWrapper::new(client, task);
-        self.look(&client, served.by()).await?;
-        Ok(client)
+        let session = self.look(&client, served.by()).await?;
+        Ok(Connection { client, session })
     }
 
     /// What the file of passwords has for this host.
@@ -185,27 +208,38 @@ impl Connector {
     }
 
     /// Whether this is the server itself, and one that we may write to if that was asked for.
-    async fn look(&self, client: &Client, served_by: i32) -> Result<(), Fault> {
-        if self.target.prepare.is_undecided() {
-            let process = self.word(client, "SELECT pg_backend_pid()").await?;
-            self.target.prepare.decide(process.parse() == Ok(served_by));
+    async fn look(&self, client: &Client, served_by: i32) -> Result<Session, Fault> {
+        let text = "SELECT pid, backend_start, pg_snapshot_xmin(pg_current_snapshot()) FROM pg_stat_activity \
+             WHERE pid = pg_backend_pid()";
+        let [process, started, first_transaction] = self.words(client, text).await?;
+        let session = Session {
+            process: process.parse().unwrap_or_default(),
+            started,
+            first_transaction: first_transaction.parse().unwrap_or_default(),
+        };
+        self.target.prepare.decide(session.process == served_by);
+        if self.target.prepare.by_name() {
+            let set = client.batch_execute(MANNERS).await;
+            set.map_err(|error| faults::of(&self.target.place, error))?;
         }
         if self.target.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite
-            && self.word(client, "SHOW transaction_read_only").await? == "on"
+            && self.words(client, "SHOW transaction_read_only").await? == ["on"]
         {
             return Err(self.away("the server is read-only"));
         }
-        Ok(())
+        Ok(session)
     }
 
-    async fn word(&self, client: &Client, text: &str) -> Result<String, Fault> {
+    /// The first row of an answer; empty words where there is none.
+    async fn words<const COUNT: usize>(&self, client: &Client, text: &str) -> Result<[String; COUNT], Fault> {
         let answer = client.simple_query(text).await;
         let answer = answer.map_err(|error| faults::of(&self.target.place, error))?;
-        let word = answer.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0),
+        let row = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
-        Ok(word.unwrap_or_default().to_owned())
+        let word = |index| row.and_then(|row| row.get(index)).unwrap_or_default().to_owned();
+        Ok(std::array::from_fn(word))
     }
 
     async fn unix(&self, folder: &Path, port: u16) -> Result<UnixStream, Fault> {
@@ -269,14 +303,14 @@ fn keep_watch(stream: &TcpStream) -> rustix::io::Result<()> {
 }
 
 impl Manager for Connector {
-    type Type = ClientWrapper;
+    type Type = Connection;
     type Error = Fault;
 
-    async fn create(&self) -> Result<ClientWrapper, Fault> {
+    async fn create(&self) -> Result<Connection, Fault> {
         self.connect().await
     }
 
-    async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<Fault> {
+    async fn recycle(&self, client: &mut Connection, _: &Metrics) -> RecycleResult<Fault> {
         if client.is_closed() { Err(RecycleError::message("the connection is closed")) } else { Ok(()) }
     }
 }

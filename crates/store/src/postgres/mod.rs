@@ -10,12 +10,14 @@
 //! in a later one, because each statement sees the snapshot of its own start.
 
 mod add_at_once;
+mod again;
 mod ask;
 mod at_once;
 mod connect;
 mod faults;
 mod listen;
 mod migrate;
+mod one;
 mod passfile;
 mod readback;
 mod retry;
@@ -28,12 +30,14 @@ mod url;
 mod wire;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::fault::{Error, Fault, Outcome};
 use crate::store::{Access, Intent, Store};
-use crate::tx::{Published, Tx};
+use crate::tx::{DoneAtOnce, Published, Tx};
 
 pub use listen::Listener;
 pub use migrate::SCHEMA;
@@ -60,8 +64,28 @@ struct Shared {
     schema: String,
     /// The policy of each scope as last seen.
     policies: Mutex<BTreeMap<String, Option<Arc<Published>>>>,
+    texts: Texts,
+    calls: Calls,
+}
+
+/// Statements that name the schema, because nothing is set when they are sent.
+struct Texts {
     turn_at_once: String,
     add_at_once: String,
+    one: one::Texts,
+}
+
+/// Marks calls in the journal with numbers that nobody else gives.
+#[derive(Default)]
+struct Calls {
+    seed: RandomState,
+    count: AtomicU64,
+}
+
+impl Calls {
+    fn next(&self) -> i64 {
+        self.seed.hash_one(self.count.fetch_add(1, Ordering::Relaxed)).cast_signed()
+    }
 }
 
 impl PostgresStore {
@@ -93,8 +117,12 @@ impl PostgresStore {
         let (pool_wait, prepare) = (target.pool_wait, target.prepare.clone());
         let pool = connect::Connector::pool(target)?;
         let shared = Arc::new(Shared {
-            turn_at_once: sql::TURN_AT_ONCE.replace("{schema}", &schema),
-            add_at_once: sql::ADD_AT_ONCE.replace("{schema}", &schema),
+            texts: Texts {
+                turn_at_once: sql::TURN_AT_ONCE.replace("{schema}", &schema),
+                add_at_once: sql::ADD_AT_ONCE.replace("{schema}", &schema),
+                one: one::Texts::of(&schema),
+            },
+            calls: Calls::default(),
             pool,
             pool_wait,
             prepare,
@@ -135,23 +163,33 @@ impl Store for PostgresStore {
 
     async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
         let mut retry = retry::Retry::new();
+        let mut done = None;
         loop {
-            match self.attempt(intent).await {
+            match self.attempt(intent, &mut done).await {
                 Ok(outcome) => return outcome,
-                Err(fault) => retry.pause_after(fault).await?,
+                Err(fault) => retry.pause_after(fault).await.map_err(|fault| match done {
+                    Some(_) => self.shared.unknown(&format!("a part was done, then: {fault}")),
+                    None => fault,
+                })?,
             }
         }
     }
 }
 
 impl PostgresStore {
-    /// Once. The outer error is a fault after which nothing of the intent is in the database: it may be tried again.
-    async fn attempt<I: Intent>(&self, intent: &I) -> Result<Outcome<I::Output>, Fault> {
+    /// Once. The outer error is a fault after which nothing of the intent is in the database, but for what `done` says:
+    /// it may be tried again.
+    async fn attempt<I: Intent>(
+        &self,
+        intent: &I,
+        done: &mut Option<DoneAtOnce>,
+    ) -> Result<Outcome<I::Output>, Fault> {
         let mut tx = self.begin(intent.access()).await?;
         tx.alone = intent.may_be_at_once();
+        tx.done_before = done.take();
         let ran = intent.run(&mut tx).await;
+        *done = tx.done_before.take();
         if let Err(Error::Fault(fault)) = ran {
-            let fault = tx.after(fault);
             let trace = tx.trace.take().filter(|_| matches!(fault, Fault::Away { .. }));
             tx.roll_back().await;
             if let Some(trace) = trace {

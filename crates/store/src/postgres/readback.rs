@@ -24,6 +24,8 @@ pub(super) struct Trace {
     pub server_started: String,
     /// Place and time of the last event it wrote into the journal.
     pub event: Option<(u64, i64)>,
+    /// What its events are marked with, if a function wrote them.
+    pub call: Option<i64>,
 }
 
 /// What became of a transaction.
@@ -92,7 +94,11 @@ impl Shared {
         if status.as_deref() == Some("in progress") {
             return Ok(Fate::AtWork);
         }
-        let Some((place, at)) = trace.event else {
+        let mark = match (trace.event, trace.call) {
+            (Some((place, at)), _) => Some(format!("seq = {place} AND at = {at}")),
+            (None, call) => call.map(|call| format!("call = {call}")),
+        };
+        let Some(mark) = mark else {
             let same = started.as_deref() == Some(&trace.server_started);
             return Ok(match status.as_deref() {
                 Some("aborted") => Fate::Undone,
@@ -101,7 +107,7 @@ impl Shared {
             });
         };
         let text = format!(
-            "SELECT 'here' FROM {}.journal WHERE seq = {place} AND at = {at} AND xid = {}",
+            "SELECT 'here' FROM {}.journal WHERE {mark} AND xid = {} LIMIT 1",
             self.schema, trace.number
         );
         let answer = client.simple_query(&text).await.map_err(|error| self.fault(error))?;

@@ -3,7 +3,7 @@
 use rota_core::event::{Event, EventData, EventKind};
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
-use tokio_postgres::types::{FromSql, ToSql};
+use tokio_postgres::types::{FromSql, Kind, ToSql, Type};
 
 use crate::fault::Fault;
 use crate::tx::{Row, Standing};
@@ -14,58 +14,114 @@ fn unreadable(problem: impl std::fmt::Display) -> Fault {
     Fault::Unreadable { problem: problem.to_string() }
 }
 
-/// One column.
-pub(super) fn get<'a, T: FromSql<'a>>(row: &'a PgRow, column: usize) -> Read<T> {
-    row.try_get(column).map_err(unreadable)
+/// Something with columns.
+pub(super) trait Columns {
+    /// One of them.
+    fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T>;
 }
 
-pub(super) fn unsigned<T: TryFrom<i64>>(row: &PgRow, column: usize) -> Read<T> {
+impl Columns for PgRow {
+    fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T> {
+        self.try_get(column).map_err(unreadable)
+    }
+}
+
+/// A whole row in one column, with the type of each of its own.
+pub(super) struct Record<'r>(Vec<(Type, Option<&'r [u8]>)>);
+
+impl Columns for Record<'_> {
+    fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T> {
+        let Some((kind, value)) = self.0.get(column) else {
+            return Err(unreadable(format_args!("a row without column {column}")));
+        };
+        T::from_sql_nullable(kind, *value).map_err(unreadable)
+    }
+}
+
+impl<'r> FromSql<'r> for Record<'r> {
+    fn from_sql(_: &Type, bytes: &'r [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let (count, mut rest) = bytes.split_first_chunk::<4>().ok_or("a row without its count")?;
+        let mut columns = Vec::with_capacity(usize::try_from(u32::from_be_bytes(*count))?);
+        while let Some((kind, more)) = rest.split_first_chunk::<4>() {
+            let (length, more) = more.split_first_chunk::<4>().ok_or("a column without its length")?;
+            let kind =
+                Type::from_oid(u32::from_be_bytes(*kind)).ok_or("a column of a type that is not ours")?;
+            // A length of -1 is none.
+            let (value, more) = match usize::try_from(i32::from_be_bytes(*length)) {
+                Ok(length) => {
+                    let (value, more) = more.split_at_checked(length).ok_or("a column that is cut off")?;
+                    (Some(value), more)
+                }
+                Err(_) => (None, more),
+            };
+            columns.push((kind, value));
+            rest = more;
+        }
+        Ok(Self(columns))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(kind.kind(), Kind::Composite(_))
+    }
+}
+
+/// One column.
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a impl Columns, column: usize) -> Read<T> {
+    row.column(column)
+}
+
+pub(super) fn unsigned<T: TryFrom<i64>>(row: &impl Columns, column: usize) -> Read<T> {
     let number: i64 = get(row, column)?;
     T::try_from(number).map_err(|_| unreadable(format_args!("{number} in column {column} is out of range")))
 }
 
-fn optional_unsigned<T: TryFrom<i64>>(row: &PgRow, column: usize) -> Read<Option<T>> {
+fn optional_unsigned<T: TryFrom<i64>>(row: &impl Columns, column: usize) -> Read<Option<T>> {
     let number: Option<i64> = get(row, column)?;
     let narrow =
         |number| T::try_from(number).map_err(|_| unreadable(format_args!("{number} is out of range")));
     number.map(narrow).transpose()
 }
 
-pub(super) fn time(row: &PgRow, column: usize) -> Read<UnixMillis> {
+pub(super) fn time(row: &impl Columns, column: usize) -> Read<UnixMillis> {
     get(row, column).map(UnixMillis::new)
 }
 
-pub(super) fn optional_time(row: &PgRow, column: usize) -> Read<Option<UnixMillis>> {
+pub(super) fn optional_time(row: &impl Columns, column: usize) -> Read<Option<UnixMillis>> {
     Ok(get::<Option<i64>>(row, column)?.map(UnixMillis::new))
 }
 
-pub(super) fn id(row: &PgRow, column: usize) -> Read<TaskId> {
+pub(super) fn id(row: &impl Columns, column: usize) -> Read<TaskId> {
     get(row, column).map(TaskId::from_stored)
 }
 
-pub(super) fn json(row: &PgRow, column: usize) -> Read<Option<Json>> {
+pub(super) fn json(row: &impl Columns, column: usize) -> Read<Option<Json>> {
     Ok(get::<Option<String>>(row, column)?.map(Json::from_stored))
 }
 
 /// '' is how a name that can be missing is kept in an index column.
-fn named(row: &PgRow, column: usize) -> Read<Option<String>> {
+fn named(row: &impl Columns, column: usize) -> Read<Option<String>> {
     Ok(Some(get::<String>(row, column)?).filter(|name| !name.is_empty()))
 }
 
-pub(super) fn status(row: &PgRow, column: usize) -> Read<Status> {
+pub(super) fn status(row: &impl Columns, column: usize) -> Read<Status> {
     let word: &str = get(row, column)?;
     Status::from_word(word).ok_or_else(|| unreadable(format_args!("unknown status '{word}'")))
 }
 
 /// Reads the columns of `sql::columns!`.
 pub(super) fn task(row: &PgRow) -> Read<Row> {
+    task_in(row, get(row, 3)?)
+}
+
+/// The same where the queue is known: the columns of the table are in the same order, with its key in that place.
+pub(super) fn task_in(row: &impl Columns, queue: String) -> Read<Row> {
     let steps: Option<&str> = get(row, 25)?;
     let steps = steps.map(|steps| serde_json::from_str(steps).map_err(unreadable)).transpose()?;
     let task = Task {
         seq: unsigned(row, 0)?,
         scope: get(row, 1)?,
         id: id(row, 2)?,
-        queue: get(row, 3)?,
+        queue,
         kind: named(row, 4)?,
         priority: optional_unsigned(row, 5)?,
         status: status(row, 6)?,

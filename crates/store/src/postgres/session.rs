@@ -23,7 +23,7 @@ impl PostgresTx {
             access,
             begun: false,
             alone: false,
-            acted: false,
+            done_before: None,
             trace: None,
         })
     }
@@ -39,7 +39,8 @@ impl PostgresTx {
         };
         let begin = format!(
             "{how}; SET LOCAL search_path = {}; SET LOCAL lock_timeout = '30s'; \
-             SET LOCAL statement_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '60s'{number}",
+             SET LOCAL statement_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '60s'; \
+             SET LOCAL enable_seqscan = on{number}",
             self.shared.schema
         );
         // From here on it must be undone, also if nobody waits for the answer.
@@ -50,7 +51,7 @@ impl PostgresTx {
             let number = number.parse().map_err(|_| Fault::Unreadable {
                 problem: format!("the number of a transaction: '{number}'"),
             })?;
-            self.trace = Some(Trace { number, server_started, event: None });
+            self.trace = Some(Trace { number, server_started, event: None, call: None });
         }
         Ok(())
     }
@@ -83,15 +84,14 @@ impl PostgresTx {
         let Err(error) = client.batch_execute("COMMIT").await else { return Ok(()) };
         let is_lost = faults::is_lost(&error);
         let fault = self.shared.fault(error);
-        let ended = match &self.trace {
+        match &self.trace {
             Some(trace) if is_lost => {
                 // It must not go back to the pool, and may be the only one that we are allowed.
                 drop(Object::take(client));
                 self.shared.read_back(trace, fault).await
             }
             _ => Err(fault),
-        };
-        ended.map_err(|fault| self.after(fault))
+        }
     }
 
     /// Undoes it and keeps the connection, if there still is one.
@@ -99,11 +99,6 @@ impl PostgresTx {
         if let Some(client) = self.client.take().filter(|_| self.begun) {
             undo(client).await;
         }
-    }
-
-    /// What a fault means once something was done at once: it cannot simply be tried again.
-    pub(super) fn after(&self, fault: Fault) -> Fault {
-        if self.acted { self.shared.unknown(&format!("a part was done, then: {fault}")) } else { fault }
     }
 }
 

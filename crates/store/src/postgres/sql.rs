@@ -211,10 +211,10 @@ pub const SET_BLOCK: &str = "INSERT INTO blocks (upstream, blocked_until, hits, 
 
 /// Settles, then grants, in one round trip; `{schema}` is the name of ours.
 pub const TURN_AT_ONCE: &str = "SELECT * FROM {schema}.turn_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
-     $13, $14, $15, $16, $17)";
+     $13, $14, $15, $16, $17, $18)";
 /// Adds by one statement.
 pub const ADD_AT_ONCE: &str = "SELECT added_at, added FROM {schema}.add_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-     $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)";
+     $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
 
 /// Tasks in the order of their insertion, with what is derived from them.
 pub const PAGE: &str = concat!(

@@ -35,8 +35,8 @@ pub struct PostgresTx {
     pub(super) begun: bool,
     /// Whether the intent is a transaction of its own.
     pub(super) alone: bool,
-    /// Something was done at once and stays done, whatever becomes of the rest.
-    pub(super) acted: bool,
+    /// What was done at once and stays done, where more is left: an earlier attempt may have come this far.
+    pub(super) done_before: Option<DoneAtOnce>,
     /// How to find the transaction again if the answer to its COMMIT is lost.
     pub(super) trace: Option<Trace>,
 }

@@ -22,7 +22,7 @@ fn fixture(schema: i64) -> PathBuf {
 }
 
 /// Every state, edges, a hierarchy, a policy, agents, a paused queue, texts of every kind.
-fn fill<S: Subject>(lab: &Lab<'_, S>) {
+pub fn fill<S: Subject>(lab: &Lab<'_, S>) {
     lab.publish(
         at(0),
         r#"{"queues":{"tasks":{"maxAttempts":3,"backoff":{"baseMs":60000,"factor":1.5,"capMs":90000}}}}"#,
@@ -87,7 +87,11 @@ fn opens_and_goes_on(schema: i64) {
     let path = folder.path().join("rota.db");
     std::fs::copy(fixture(schema), &path).unwrap();
     let subject = Sqlite::default();
-    let lab = Lab { subject: &subject, store: SqliteStore::open(&path).unwrap() };
+    holds_and_goes_on(&Lab { subject: &subject, store: SqliteStore::open(&path).unwrap() });
+}
+
+/// Whether everything is there that [`fill`] made, and work goes on.
+pub fn holds_and_goes_on<S: Subject>(lab: &Lab<'_, S>) {
     lab.check();
     let picture = lab.picture(at(10));
     let states: BTreeSet<Status> = picture.rows.values().map(|row| row.task.status).collect();

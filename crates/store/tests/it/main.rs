@@ -17,6 +17,7 @@ mod postgres_bouncer;
 mod postgres_chaos;
 mod postgres_clock;
 mod postgres_faults;
+mod postgres_fixture;
 mod postgres_hosts;
 mod postgres_tls;
 mod processes;

@@ -1,5 +1,4 @@
-//! Through PgBouncer in transaction mode, where each transaction may meet another connection to the server: with and
-//! without its own bookkeeping of prepared statements.
+//! Through PgBouncer in transaction mode, where each transaction may meet another connection to the server.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -42,26 +41,18 @@ async fn share(bouncer: &Bouncer, schema: &str, more: &str) {
     assert_eq!(client.query_one(text, &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
+/// Without its bookkeeping, and with it where this PgBouncer has it: since 1.21.
 #[test]
-fn without_its_bookkeeping() {
-    run(async {
-        let bouncer = Bouncer::before(Server::shared(), 3, 0).unwrap();
-        share(&bouncer, "bouncer_plain", "").await;
-        share(&bouncer, "bouncer_off", "&prepare=off").await;
-    });
-}
-
-#[test]
-fn with_its_bookkeeping() {
-    if !Bouncer::can_keep_track().unwrap() {
-        // As Debian 12 has it; then the other mode is the only one there is.
-        eprintln!("not run: this PgBouncer is older than 1.21 and keeps no track of prepared statements");
-        return;
+fn workers_of_two_hosts_share_few_connections() {
+    let mut ways = vec![("plain", 0, ""), ("off", 0, "&prepare=off")];
+    if Bouncer::can_keep_track().unwrap() {
+        ways.extend([("tracked", 200, ""), ("on", 200, "&prepare=on")]);
     }
     run(async {
-        let bouncer = Bouncer::before(Server::shared(), 3, 200).unwrap();
-        share(&bouncer, "bouncer_tracked", "").await;
-        share(&bouncer, "bouncer_on", "&prepare=on").await;
+        for (name, statements, more) in ways {
+            let bouncer = Bouncer::before(Server::shared(), 3, statements).unwrap();
+            share(&bouncer, &format!("bouncer_{name}"), more).await;
+        }
     });
 }
 
@@ -104,22 +95,8 @@ impl Subject for Pooled {
     }
 }
 
-/// Cases of the suite that hold a transaction over many statements, meet others, or read back what they wrote; the
-/// whole of it runs on a connection of one's own.
-#[test]
-fn the_suite_goes_through() {
-    use rota_store::conformance::{claim, graph, journal, leases, plan, races};
-    let cases: [fn(&Pooled); 8] = [
-        leases::a_zombie_is_refused_four_times,
-        leases::an_expired_lease_is_the_holders_until_it_is_taken_back,
-        claim::order_is_priority_then_age_then_insertion,
-        graph::a_fan_in_waits_for_its_last_blocker,
-        journal::every_change_is_an_event_and_refusals_are_none,
-        plan::fields_edges_and_removals,
-        races::claimers_share_a_ceiling,
-        races::renew_against_reclaim,
-    ];
-    for case in cases {
-        case(&Pooled);
-    }
+/// The whole suite, through the pooler.
+mod suite {
+    use super::Pooled;
+    rota_store::conformance_suite!(Pooled);
 }

@@ -65,6 +65,19 @@ impl Proxy {
         });
     }
 
+    /// Cuts the next statement with the scope `default` among its values, once.
+    pub fn cut_once_at_work(&self, cut: Cut) {
+        let (mut bound, mut armed) = (false, true);
+        self.cut_by(move |kind, body| {
+            if kind == b'B' {
+                bound = body.windows(7).any(|word| word == b"default");
+            }
+            let hit = kind == b'E' && bound && armed;
+            armed &= !hit;
+            hit.then_some(cut)
+        });
+    }
+
     /// Never cuts again.
     pub fn heal(&self) {
         self.cut_by(|_, _| None);

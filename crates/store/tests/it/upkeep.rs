@@ -14,6 +14,7 @@ use rota_store::intents::claim::{ClaimById, Wanted};
 use rota_store::intents::doctor::{Examine, Problem, Repair, Survey};
 use rota_store::intents::follow::{Follow, Tail};
 use rota_store::intents::import::Import;
+use rota_store::intents::policy::PublishPolicy;
 use rota_store::intents::prune::{Place, Prune, Pruned};
 use rota_store::intents::read::Show;
 use rota_store::intents::settle::Settle;
@@ -165,8 +166,85 @@ fn a_damaged_file_loads_nothing() {
         &full.replace("\"schemaVersion\":1,\"scopes\"", "\"schemaVersion\":9,\"scopes\""),
         "schemaVersion is 9",
     );
+    for (kind, wanted) in [("event", "is there twice"), ("task", "is there twice")] {
+        let begin = format!("{{\"{kind}\":");
+        let place = lines.iter().position(|line| line.starts_with(&begin)).unwrap();
+        check(&again(&lines, place, |line| line.to_owned()), &format!("line {}: ", place + 2));
+        check(&again(&lines, place, |line| line.to_owned()), wanted);
+    }
     block_on(import(&store, &full)).unwrap();
     assert_eq!(block_on(export(&store)), full);
+}
+
+/// The lines with one of them a second time behind itself, changed.
+fn again(lines: &[&str], place: usize, change: impl Fn(&str) -> String) -> String {
+    let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+    lines.insert(place + 1, change(&lines[place]));
+    lines.join("\n") + "\n"
+}
+
+/// Two events of one task with the same number, two policies with the same: a bad line by its number, on every store.
+#[test]
+fn what_is_numbered_twice_is_a_bad_line() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    runtime.block_on(async {
+        let memory = MemoryStore::new();
+        fill(&memory).await;
+        let policy = rota_core::Policy::parse("{}").unwrap();
+        memory.perform(&PublishPolicy { call: call(4_500), policy, based_on: None }).await.unwrap();
+        let full = export(&memory).await;
+        let lines: Vec<&str> = full.lines().collect();
+        let server = PostgresStore::open(&rota_testbed::Server::shared().fresh_url()).await.unwrap();
+        let file = SqliteStore::open(&folder.path().join("rota.db")).unwrap();
+        let another_number = |line: &str| line.replacen("\"seq\":1,", "\"seq\":99,", 1);
+        for (begin, wanted) in [
+            ("{\"event\":{\"seq\":1,", "task 'a' has its event 1 twice"),
+            ("{\"policy\":", "policy 1 is there twice"),
+        ] {
+            let place = lines.iter().position(|line| line.starts_with(begin)).unwrap();
+            let text = again(&lines, place, another_number);
+            let wanted = format!("line {}: {wanted}", place + 2);
+            for outcome in [
+                import(&MemoryStore::new(), &text).await,
+                import(&file, &text).await,
+                import(&server, &text).await,
+            ] {
+                let Err(Error::Refused(refusal)) = outcome else { panic!("{outcome:?}") };
+                assert_eq!(refusal.to_string(), wanted);
+            }
+        }
+    });
+}
+
+/// What no foreign key guards on a server, the doctor does.
+#[test]
+fn the_doctor_finds_tasks_without_a_queue_and_marks_that_are_missing() {
+    let url = rota_testbed::Server::shared().fresh_url();
+    crate::pg::run(async {
+        let store = PostgresStore::open(&url).await.unwrap();
+        fill(&store).await;
+        assert_eq!(problems(&store).await, []);
+        let client = crate::pg::look(&url).await;
+        for (harm, repair, wanted) in [
+            (
+                "UPDATE tasks SET queue = queue + 900 WHERE id = 'e'",
+                "UPDATE tasks SET queue = queue - 900 WHERE id = 'e'",
+                "task e of scope default names queue 901, which is not there",
+            ),
+            (
+                "UPDATE tasks SET awaited = false WHERE id = 'b'",
+                "UPDATE tasks SET awaited = true WHERE id = 'b'",
+                "task b of scope default is awaited and not marked so: set its column awaited",
+            ),
+        ] {
+            client.batch_execute(harm).await.unwrap();
+            let found: Vec<String> = problems(&store).await.into_iter().map(|found| found.problem).collect();
+            assert!(found.iter().any(|problem| problem == wanted), "{found:?}");
+            client.batch_execute(repair).await.unwrap();
+            assert_eq!(problems(&store).await, []);
+        }
+    });
 }
 
 /// Tampering is found; what is derived, or told by the journal, is repaired.

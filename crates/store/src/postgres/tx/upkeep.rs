@@ -32,6 +32,14 @@ const INVALID_INDEXES: &str = "SELECT 'index ' || c.relname || ' is not valid: R
 const UNCHECKED: &str = "SELECT 'constraint ' || conname || ' is not validated' FROM pg_constraint c \
      JOIN pg_namespace n ON n.oid = c.connamespace WHERE n.nspname = current_schema() AND NOT convalidated \
      ORDER BY conname";
+/// What no foreign key guards, and what a trigger marks.
+const UNKNOWN_QUEUES: &str = "SELECT 'task ' || t.id || ' of scope ' || t.scope || ' names queue ' || t.queue \
+     || ', which is not there' FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM queues q WHERE q.key = t.queue) \
+     ORDER BY t.seq LIMIT 20";
+const UNMARKED: &str = "SELECT 'task ' || t.id || ' of scope ' || t.scope || ' is awaited and not marked so: set \
+     its column awaited' FROM tasks t WHERE NOT t.awaited AND (EXISTS (SELECT 1 FROM edges e WHERE e.scope = t.scope \
+     AND e.blocker = t.id) OR EXISTS (SELECT 1 FROM tasks c WHERE c.scope = t.scope AND c.parent = t.id)) \
+     ORDER BY t.seq LIMIT 20";
 const FROM_THE_FUTURE: &str = "SELECT count(*) FROM journal \
      WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
 const SCOPES: &str = "SELECT scope FROM queues UNION SELECT scope FROM policies UNION SELECT scope FROM agents \
@@ -43,6 +51,8 @@ const BLOCKER_STATES: &str = "SELECT e.task, e.blocker, b.status FROM edges e \
      ORDER BY e.task, e.blocker";
 const EVENTS_OF: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
      data FROM journal WHERE scope = $1 AND task = ANY($2) ORDER BY task, number";
+const EVENTS_OF_CALL: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
+     data FROM journal WHERE xid >= $2 AND call = $1 ORDER BY seq";
 const EDGE_PAGE: &str = "SELECT task, blocker FROM edges WHERE scope = $1 AND (task, blocker) > ($2, $3) \
      ORDER BY task, blocker LIMIT $4";
 const STRAY_EDGES: &str = "SELECT e.task, e.blocker FROM edges e WHERE e.scope = $1 \
@@ -96,6 +106,15 @@ fn placed(row: &PgRow) -> Result<(u64, Event), Fault> {
 }
 
 impl PostgresTx {
+    /// What a call wrote that is not older than a transaction.
+    pub(in super::super) async fn events_of_call(
+        &mut self,
+        call: i64,
+        since: i64,
+    ) -> Result<Vec<Event>, Fault> {
+        self.all(EVENTS_OF_CALL, &[&call, &since], row::event).await
+    }
+
     async fn settled_below(&mut self) -> Result<i64, Fault> {
         match self.one(SETTLED, &[]).await? {
             Some(row) => get(&row, 0),
@@ -151,8 +170,10 @@ impl Upkeep for PostgresTx {
     }
 
     async fn integrity(&mut self) -> Result<Vec<String>, Fault> {
-        let mut found = self.all(INVALID_INDEXES, &[], |row| get(row, 0)).await?;
-        found.extend(self.all(UNCHECKED, &[], |row| get::<String>(row, 0)).await?);
+        let mut found = Vec::new();
+        for text in [INVALID_INDEXES, UNCHECKED, UNKNOWN_QUEUES, UNMARKED] {
+            found.extend(self.all(text, &[], |row| get::<String>(row, 0)).await?);
+        }
         let future: i64 = self.all(FROM_THE_FUTURE, &[], |row| get(row, 0)).await?.pop().unwrap_or_default();
         if future > 0 {
             found.push(format!(
