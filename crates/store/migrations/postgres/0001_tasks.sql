@@ -273,22 +273,25 @@ BEGIN
         || to_char(timestamp 'epoch' + v_now * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"';
     RETURN QUERY
     WITH picked AS MATERIALIZED (
-        SELECT t.seq, t.assignee, t.started_at FROM {schema}.tasks t
+        SELECT t.seq, t.started_at FROM {schema}.tasks t
         WHERE t.queue = v_queue AND t.stage = 2 AND NOT t.bucketed
             AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= v_now)
             AND (t.host = '' OR p_host IS NULL OR t.host = p_host)
         ORDER BY t.sort_priority, t.created_at, t.seq LIMIT v_limit FOR NO KEY UPDATE SKIP LOCKED
     ), granted AS (
+        -- Through an array, because the plan is made before the limit is known: it must be the same for 1 and 1,000.
         UPDATE {schema}.tasks t SET status = 'active', fence = t.fence + 1, assignee = p_agent,
             lease_expires_at = v_until, started_at = v_now, updated_at = v_now, events = t.events + 1, stage = 0
-        FROM picked p WHERE t.seq = p.seq RETURNING t.*, p.assignee AS had_assignee, p.started_at AS had_started
+        WHERE t.seq = ANY (ARRAY(SELECT p.seq FROM picked p)) RETURNING t.*
     ), journalled AS (
         INSERT INTO {schema}.journal
             (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, call, data)
         SELECT g.scope, g.id, g.events, v_now, 'granted', 'open', 'active', p_actor, g.fence, p_version, p_call,
-            '{"changes":{' || CASE WHEN g.assignee IS NOT DISTINCT FROM g.had_assignee THEN ''
-                ELSE '"assignee":' || coalesce(to_json(g.assignee)::text, 'null') || ',' END || '"fence":' || g.fence
-            || v_until_data || CASE WHEN g.started_at IS NOT DISTINCT FROM g.had_started THEN '' ELSE v_data END
+            -- An open task has no assignee, but it may have been started before, even just now.
+            '{"changes":{' || coalesce('"assignee":' || to_json(p_agent)::text || ',', '') || '"fence":' || g.fence
+            || v_until_data
+            || CASE WHEN g.seq = ANY (ARRAY(SELECT p.seq FROM picked p WHERE p.started_at = v_now)) THEN ''
+                ELSE v_data END
             || CASE WHEN g.triggered_by IS NULL THEN '}}'
                 ELSE '},"facts":{"artifactPresent":' || g.artifact_present::text || '}}' END
         FROM granted g ORDER BY g.sort_priority, g.created_at, g.seq

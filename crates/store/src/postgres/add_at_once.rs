@@ -80,25 +80,34 @@ impl PostgresTx {
             &data,
             &number,
         ];
-        let (now, seqs) =
-            match self.call(&Arc::clone(&self.shared).texts.add_at_once, &values, number).await? {
-                Answer::Rows(rows) => {
-                    let Some(row) = rows.first() else { return Ok(None) };
-                    let (now, seqs): (i64, Vec<i64>) = (get(row, 0)?, get(row, 1)?);
-                    (UnixMillis::new(now), seqs.into_iter().map(i64::cast_unsigned).collect())
-                }
-                Answer::Lost(met) => {
-                    let found = self.find_again(&call.scope, number, met).await?;
-                    let mut seqs: Vec<u64> = found.iter().map(|found| found.task.seq).collect();
-                    seqs.sort_unstable();
-                    (found[0].event.at, seqs)
-                }
-            };
+        let Some((now, seqs)) = self.added(&call.scope, &values, number).await? else { return Ok(None) };
         let numbered = tasks.iter().zip(seqs).map(|(new, seq)| {
             let task = first(new.at_root(&call.scope, policy, now));
             Task { seq, ..task }
         });
         Ok(Some(numbered.collect()))
+    }
+
+    /// When the tasks were added, and their insertion numbers; none if it could not be at once.
+    async fn added(
+        &mut self,
+        scope: &str,
+        values: &[&(dyn ToSql + Sync)],
+        number: i64,
+    ) -> Result<Option<(UnixMillis, Vec<u64>)>, Fault> {
+        match self.call(&Arc::clone(&self.shared).texts.add_at_once, values, number).await? {
+            Answer::Rows(rows) => {
+                let Some(row) = rows.first() else { return Ok(None) };
+                let (now, seqs): (i64, Vec<i64>) = (get(row, 0)?, get(row, 1)?);
+                Ok(Some((UnixMillis::new(now), seqs.into_iter().map(i64::cast_unsigned).collect())))
+            }
+            Answer::Lost(met) => {
+                let found = self.find_again(scope, number, met).await?;
+                let mut seqs: Vec<u64> = found.iter().map(|found| found.task.seq).collect();
+                seqs.sort_unstable();
+                Ok(found.first().map(|first| (first.event.at, seqs)))
+            }
+        }
     }
 }
 
