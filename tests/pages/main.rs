@@ -8,8 +8,13 @@ use std::process::Command;
 
 use rota_tests::tree::root;
 
-const PAGES: [&str; 4] =
-    ["README.md", "docs/guides/mcp.md", "docs/guides/plan-and-claim.md", "docs/guides/why.md"];
+const PAGES: [&str; 5] = [
+    "README.md",
+    "docs/guides/mcp.md",
+    "docs/guides/plan-and-claim.md",
+    "docs/guides/queue-policy.md",
+    "docs/guides/why.md",
+];
 
 /// The binary beside this test's own folder; `cargo test --workspace` builds it for the tests of the CLI.
 fn binary() -> PathBuf {

@@ -6,7 +6,7 @@
 use clap::{Args, Parser, Subcommand};
 use rota_store::Secret;
 
-use crate::args_control::{PolicyArgs, QueueArgs, SchedArgs};
+use crate::args_control::{ImportArgs, PolicyArgs, QueueArgs, SchedArgs};
 
 /// Whose turn is it, why (not) this one, may it call the model now.
 #[derive(Parser)]
@@ -111,12 +111,13 @@ pub enum Command {
     ///
     /// Example: rota export rota.jsonl
     Export(ExportArgs),
-    /// Take in an export: all of it, or nothing
+    /// Take in an export, or what others have written: all of it, or nothing
     ///
-    /// The scopes it has must be empty in the store.
+    /// An export of Rota: the scopes it has must be empty in the store. Ralph's tasks.db, Beads' JSONL export, Task
+    /// Master's tasks.json: their tasks come into the scope and queue that are named.
     ///
-    /// Example: rota import rota.jsonl --store postgres://db.example/rota
-    Import(FileArg),
+    /// Example: rota import .beads/issues.jsonl --dry-run
+    Import(ImportArgs),
     /// Copy the store to a file while others go on
     ///
     /// SQLite: a database that is one snapshot. PostgreSQL: an export of one snapshot, for `rota import`.

@@ -39,6 +39,10 @@ pub enum QueueCommand {
     ///
     /// Example: rota queue drain --limit 5
     Drain(QueueDrainArgs),
+    /// Take in a queue.json: all of it, or nothing
+    ///
+    /// Example: rota queue import queue.json --dry-run
+    Import(QueueImportArgs),
     /// Print every entry as JSON
     ///
     /// Example: rota queue export > queue.json
@@ -98,6 +102,38 @@ pub struct QueueListArgs {
     pub repo: Option<String>,
     #[command(flatten)]
     pub queue: RunsArg,
+}
+
+#[derive(Args, Debug)]
+pub struct QueueImportArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub file: Option<String>,
+    /// Show what would come in and keep nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub queue: RunsArg,
+}
+
+/// `rota import`
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// The file
+    #[arg(value_name = "file")]
+    pub file: String,
+    /// What it is: rota, ralph, beads or taskmaster [default: recognised]
+    #[arg(long, value_name = "FORMAT")]
+    pub from: Option<String>,
+    /// Only this tag of Task Master, or this owner/repo@branch of Ralph
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
+    /// The queue that tasks of others come into
+    #[arg(long, value_name = "QUEUE", default_value = "tasks")]
+    pub queue: String,
+    /// Show what would come in and keep nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Args, Debug)]

@@ -137,7 +137,7 @@ fn checks(task: &Task, obstacles: &[Obstacle], waits: &[Wait], policy: &QueuePol
         list.extend(found.map(|(_, reason)| Check {
             check,
             ok: false,
-            detail: Some(reason_in_words(reason)),
+            detail: Some(of_task_in_words(task, reason)),
             ends_at: ends_at(reason),
         }));
     }
@@ -190,6 +190,16 @@ fn ends_at(reason: &Reason) -> Option<UnixMillis> {
         Reason::Obstacle(Obstacle::CoolingDown { until } | Obstacle::Leased { until, .. })
         | Reason::Wait(Wait::RateLimited { until, .. }) => Some(*until),
         _ => None,
+    }
+}
+
+/// A parked task says why.
+fn of_task_in_words(task: &Task, reason: &Reason) -> String {
+    match (reason, &task.parked_reason) {
+        (Reason::Obstacle(Obstacle::NotOpen { status: Status::Parked }), Some(why)) => {
+            format!("it is parked: {}", escaped(why))
+        }
+        _ => reason_in_words(reason),
     }
 }
 

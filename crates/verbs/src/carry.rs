@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rota_store::intents::carry::{End, Export, Output, Source};
 use rota_store::intents::import::Import;
+use rota_store::intents::rehearse::Rehearse;
 use rota_store::{Fault, Store};
 use serde::Serialize;
 
@@ -76,8 +77,10 @@ impl Source for FileSource<'_> {
     }
 }
 
-/// Takes in an export: all of it, or nothing and the line that is wrong.
-pub async fn import<S: Store>(cx: &Context<S>, file: &Path) -> Result<Carried> {
-    let end = cx.store.perform(&Import { call: cx.call(), source: &FileSource(file) }).await?;
+/// Takes in an export: all of it, or nothing and the line that is wrong. A dry run undoes it.
+pub async fn import<S: Store>(cx: &Context<S>, file: &Path, dry_run: bool) -> Result<Carried> {
+    let import = Import { call: cx.call(), source: &FileSource(file) };
+    let end =
+        if dry_run { cx.store.perform(&Rehearse(&import)).await? } else { cx.store.perform(&import).await? };
     Ok(Carried::of(Some(file), end))
 }

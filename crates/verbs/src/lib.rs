@@ -14,6 +14,7 @@ pub mod create;
 pub mod delete;
 pub mod deps;
 pub mod doctor;
+pub mod import;
 pub mod input;
 pub mod list;
 pub mod log;

@@ -1,6 +1,7 @@
 //! `rota queue`, `rota sched`, `rota policy`: JSON, and every refusal is one line and exit code 1.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 
 use rota_store::{AnyStore, block_on};
@@ -31,8 +32,9 @@ fn number<T: std::str::FromStr>(flag: &str, text: &str) -> CliResult<T> {
 
 /// `rota queue`
 pub fn queue(common: &Common, args: QueueArgs) -> CliResult<ExitCode> {
-    let command =
-        args.command.ok_or_else(|| missing("command (add, list, show, drain, export, pause, resume)"))?;
+    let command = args
+        .command
+        .ok_or_else(|| missing("command (add, list, show, drain, import, export, pause, resume)"))?;
     let open = || locate::context(common);
     match command {
         QueueCommand::Add(args) => {
@@ -64,6 +66,15 @@ pub fn queue(common: &Common, args: QueueArgs) -> CliResult<ExitCode> {
             let limit = number("limit", &args.limit)?;
             let input = queue::DrainQueue { queue: args.queue.queue, limit, repo: args.repo };
             print(block_on(queue::drain(&open()?, input))?)
+        }
+        QueueCommand::Import(args) => {
+            let file = args.file.ok_or_else(|| missing("FILE"))?;
+            let imported =
+                block_on(queue::import(&open()?, Path::new(&file), &args.queue.queue, args.dry_run))?;
+            if !imported.leased.is_empty() {
+                output::warn(&format!("leased entries come in as ready: {}", imported.leased.join(", ")))?;
+            }
+            print(imported)
         }
         QueueCommand::Export(args) => print(block_on(queue::export(&open()?, args.queue))?),
         QueueCommand::Pause { queue } => {

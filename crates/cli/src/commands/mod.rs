@@ -2,6 +2,7 @@
 
 mod completions;
 mod control;
+mod import;
 mod init;
 mod log;
 mod mcp;
@@ -54,7 +55,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Log(log)) => log::run(&cli.common, log).map_err(|error| error.with_usage_of(&["log"])),
         Some(Command::Doctor(args)) => upkeep::doctor(&cli.common, &args),
         Some(Command::Export(args)) => upkeep::export(&cli.common, &args),
-        Some(Command::Import(args)) => upkeep::import(&cli.common, &args),
+        Some(Command::Import(args)) => import::run(&cli.common, args),
         Some(Command::Backup(args)) => upkeep::backup(&cli.common, &args),
         Some(Command::Prune(args)) => {
             upkeep::prune(&cli.common, &args).map_err(|error| error.with_usage_of(&["prune"]))

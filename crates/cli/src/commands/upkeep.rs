@@ -77,12 +77,6 @@ pub fn export(common: &Common, args: &ExportArgs) -> CliResult<ExitCode> {
     }
 }
 
-pub fn import(common: &Common, args: &FileArg) -> CliResult<ExitCode> {
-    let cx = locate::context(common)?;
-    let carried = block_on(carry::import(&cx, Path::new(&args.file)))?;
-    output::emit(common.json, carried, |carried| counted("imported", carried))
-}
-
 fn counted(verb: &str, carried: &Carried) -> String {
     format!("{verb} {} tasks, {} edges, {} events\n", carried.tasks, carried.edges, carried.events)
 }

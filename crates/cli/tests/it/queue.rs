@@ -400,7 +400,7 @@ fn what_is_refused() {
             ! error: unknown command 'frobnicate'
             [1]
             $ queue
-            ! error: missing command (add, list, show, drain, export, pause, resume)
+            ! error: missing command (add, list, show, drain, import, export, pause, resume)
             [1]
             $ queue add --now tomorrow
             ! error: --now: 'tomorrow' is not an RFC 3339 time (e.g. 2026-01-01T00:00:00Z)

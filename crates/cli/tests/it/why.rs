@@ -135,7 +135,7 @@ fn every_verdict() {
             $ @66 why b
             b (tasks, parked) is not runnable
 
-              no  status    it is parked
+              no  status    it is parked: needs a key
               ok  queue     nothing in the way
               ok  blockers  nothing in the way
               ok  cooldown  nothing in the way

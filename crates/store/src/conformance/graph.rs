@@ -1,12 +1,13 @@
 //! Adding tasks, and the edges between them (P7).
 
 use rota_core::transition::Command;
-use rota_core::{Json, Refusal, Status};
+use rota_core::{Fence, Json, Refusal, Status};
 
-use super::lab::{after, at, done, fail, holder, id, in_queue, new, urgent};
+use super::lab::{after, at, done, fail, held, holder, id, in_queue, new, urgent};
 use super::{Lab, Subject};
-use crate::intents::add::{Add, NewPriority, NewTask};
+use crate::intents::add::{Add, NewPriority, NewTask, Past};
 use crate::intents::edges::{Block, Unblock};
+use crate::intents::rehearse::Rehearse;
 
 /// A new task is open, numbered, stamped, and has its queue's default priority.
 pub fn adding_fills_in_what_the_queue_says<S: Subject>(subject: &S) {
@@ -252,4 +253,47 @@ pub fn a_long_chain_and_a_wide_fan<S: Subject>(subject: &S) {
     assert_eq!(lab.ok(&super::lab::claim(at(4), 9_999)).len(), FAN + 1);
     let picture = lab.picture(at(4));
     assert!(picture.rows.values().all(|row| row.open_blockers <= 1));
+}
+
+/// What comes from elsewhere keeps its state, age and attempts; edges to what is finished hold nothing back, and a lease
+/// of an earlier life is never granted again. A rehearsal keeps nothing.
+pub fn tasks_from_elsewhere_bring_their_past<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    let past = |status| Past { created_at: Some(at(-900)), attempts: 2, ..Past::new(status) };
+    let tasks = vec![
+        NewTask { past: Some(past(Status::Done)), ..new("done") },
+        NewTask {
+            past: Some(Past { fence: Fence::new(7), ..past(Status::Open) }),
+            ..after("free", &["done"])
+        },
+        NewTask { past: Some(past(Status::Open)), ..after("waits", &["free", "parked"]) },
+        NewTask {
+            past: Some(Past { parked_reason: Some("broke".into()), ..past(Status::Parked) }),
+            ..new("parked")
+        },
+        NewTask { past: Some(past(Status::Deleted)), ..new("gone") },
+        new("fresh"),
+    ];
+    let add = Add { call: lab.call(at(0)), tasks };
+    let rehearsed = lab.ok(&Rehearse(&add));
+    assert_eq!((rehearsed.len(), lab.picture(at(0)).rows.len()), (6, 0));
+    lab.ok(&add);
+    lab.check();
+    let (finished, parked) = (lab.task("done"), lab.task("parked"));
+    assert_eq!(
+        (finished.status, finished.created_at, finished.finished_at),
+        (Status::Done, at(-900), Some(at(0)))
+    );
+    assert_eq!(
+        (parked.status, parked.parked_reason.as_deref(), parked.attempts),
+        (Status::Parked, Some("broke"), 2)
+    );
+    assert_eq!(lab.claim(at(1), 9), ["free", "fresh"], "the older one first");
+    assert_eq!(lab.task("free").lease().map(|lease| lease.to_string()).as_deref(), Some("lease-free-8"));
+    assert!(matches!(lab.step(at(1), "free", done(held("free", 7))), Err(Refusal::StaleLease { .. })));
+    lab.must(at(1), "free", done(held("free", 8)));
+    lab.must(at(1), "parked", Command::Reset);
+    lab.finish(at(2), "parked");
+    assert_eq!(lab.claim(at(2), 9), ["waits"]);
+    lab.check();
 }

@@ -73,6 +73,7 @@ macro_rules! conformance_suite {
             graph {
                 adding_fills_in_what_the_queue_says
                 a_batch_is_added_whole_or_not_at_all
+                tasks_from_elsewhere_bring_their_past
                 edges_inside_a_batch_may_point_forward
                 what_cannot_be_added_is_refused
                 blocking_and_unblocking

@@ -31,6 +31,56 @@ pub struct NewTask {
     pub payload: Option<Json>,
     pub deps: Vec<TaskId>,
     pub not_before: Option<UnixMillis>,
+    /// What it has behind it, if it comes from elsewhere.
+    pub past: Option<Past>,
+}
+
+/// What a task that was kept elsewhere has behind it. Nobody holds it: leases do not move.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the task")]
+pub struct Past {
+    /// Anything but active.
+    pub status: Status,
+    pub created_at: Option<UnixMillis>,
+    pub finished_at: Option<UnixMillis>,
+    pub attempts: u32,
+    /// The last lease it is known to have had; the next one is another.
+    pub fence: Fence,
+    pub result: Option<Json>,
+    pub fail_reason: Option<String>,
+    pub parked_reason: Option<String>,
+}
+
+impl Past {
+    /// With a status and nothing else.
+    pub const fn new(status: Status) -> Self {
+        Self {
+            status,
+            created_at: None,
+            finished_at: None,
+            attempts: 0,
+            fence: Fence::NONE,
+            result: None,
+            fail_reason: None,
+            parked_reason: None,
+        }
+    }
+
+    fn give(&self, task: &mut Task) {
+        task.status = self.status;
+        task.created_at = self.created_at.unwrap_or(task.created_at);
+        task.open_since = task.created_at;
+        task.attempts = self.attempts;
+        task.fence = self.fence;
+        task.result = self.result.clone().filter(|result| result.as_str() != "null");
+        task.fail_reason = self.fail_reason.clone();
+        if self.status == Status::Parked {
+            task.parked_reason = self.parked_reason.clone();
+        }
+        if self.status.is_finished() {
+            task.finished_at = self.finished_at.or(Some(task.updated_at));
+        }
+    }
 }
 
 /// Which priority a new task gets.
@@ -65,12 +115,13 @@ impl NewTask {
             payload: None,
             deps: Vec::new(),
             not_before: None,
+            past: None,
         }
     }
 
     /// The task that it becomes, as if it had no parent.
     pub(crate) fn at_root(&self, scope: &str, policy: &QueuePolicy, now: UnixMillis) -> Task {
-        Task {
+        let mut task = Task {
             // Stores keep no kind as an empty one, and the journal says `null` for what is gone.
             kind: self.kind.clone().filter(|kind| !kind.is_empty()),
             priority: match self.priority {
@@ -90,7 +141,16 @@ impl NewTask {
             payload: self.payload.clone().filter(|payload| payload.as_str() != "null"),
             next_eligible_at: self.not_before,
             ..Task::new(scope, self.id.clone(), &self.queue, &self.title, now)
+        };
+        if let Some(past) = &self.past {
+            past.give(&mut task);
         }
+        task
+    }
+
+    /// Whether it is added in a state that no longer blocks others.
+    fn satisfies_edge(&self) -> bool {
+        self.past.as_ref().is_some_and(|past| past.status.satisfies_edge())
     }
 }
 
@@ -125,7 +185,8 @@ impl Intent for Add {
 /// The same inside a transaction that has begun; where there are dependencies it has the turn to write edges.
 pub(super) async fn add_all<T: Tx>(tx: &mut T, cx: &Cx, tasks: &[NewTask]) -> Outcome<Vec<Task>> {
     let batch: BTreeSet<&TaskId> = tasks.iter().map(|task| &task.id).collect();
-    let settled = check(tx, cx, tasks, &batch).await?;
+    let mut settled = check(tx, cx, tasks, &batch).await?;
+    settled.extend(tasks.iter().filter(|task| task.satisfies_edge()).map(|task| task.id.clone()));
     let ids: Vec<TaskId> = tasks.iter().map(|task| task.id.clone()).collect();
     let fences = last_fences(tx, cx, &ids).await?;
     let mut queues = BTreeMap::new();
@@ -138,7 +199,7 @@ pub(super) async fn add_all<T: Tx>(tx: &mut T, cx: &Cx, tasks: &[NewTask]) -> Ou
         queues.insert(new.queue.clone(), key);
         let open_blockers = new.deps.iter().filter(|dep| !settled.contains(*dep)).count();
         let mut task = build(tx, cx, new).await?;
-        task.fence = fences.get(&new.id).copied().unwrap_or_default();
+        task.fence = task.fence.max(fences.get(&new.id).copied().unwrap_or_default());
         let row = Row { task, open_blockers: u32::try_from(open_blockers).unwrap_or(u32::MAX) };
         added.push(write::create(tx, cx, row, key).await?);
     }

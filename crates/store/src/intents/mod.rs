@@ -18,6 +18,7 @@ pub mod plan_sync;
 pub mod policy;
 pub mod prune;
 pub mod read;
+pub mod rehearse;
 pub mod sched;
 pub mod settle;
 mod write;

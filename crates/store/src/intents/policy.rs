@@ -49,9 +49,10 @@ impl Intent for EditRuns {
     type Output = Arc<Published>;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Arc<Published>> {
+        // The numbers first: whoever publishes in between has taken the next one, and this is tried again.
+        let history = tx.policies(&self.call.scope).await?;
         let before = Cx::open(tx, &self.call).await?;
         let policy = before.published.policy.with_runs(&self.flat).map_err(Refusal::from)?;
-        let history = tx.policies(&before.scope).await?;
         publish(tx, before, &history, &policy, true).await
     }
 }
@@ -65,7 +66,7 @@ async fn publish<T: Tx>(
 ) -> Outcome<Arc<Published>> {
     let published = Arc::new(Published { version: policy_version(policy), policy: policy.clone() });
     let document = policy.to_json();
-    if history.last().is_some_and(|last| last.document == document) {
+    if !history.is_empty() && before.published.version == published.version {
         return Ok(published);
     }
     let row = PolicyRow {

@@ -122,15 +122,12 @@ fn created(task: &Task) -> Option<String> {
     data.as_str().strip_prefix(BEFORE_SEQ).map(str::to_owned)
 }
 
-/// The queue of them all; none if there is more than one, or if any waits for another task or an artifact.
+/// The queue of them all; none if there is more than one, or if any waits for another task or an artifact, or has a past.
 fn one_queue(tasks: &[NewTask]) -> Option<&str> {
     let queue = tasks.first()?.queue.as_str();
     let plain = |task: &NewTask| {
-        task.queue == queue
-            && !task.artifact_present
-            && task.parent.is_none()
-            && task.triggered_by.is_none()
-            && task.deps.is_empty()
+        let waits = task.parent.is_some() || task.triggered_by.is_some() || !task.deps.is_empty();
+        task.queue == queue && !waits && !task.artifact_present && task.past.is_none()
     };
     let distinct: BTreeSet<&TaskId> = tasks.iter().map(|task| &task.id).collect();
     (distinct.len() == tasks.len() && tasks.iter().all(plain)).then_some(queue)

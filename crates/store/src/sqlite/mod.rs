@@ -8,6 +8,7 @@ mod alone;
 mod backup;
 mod heads;
 mod open;
+mod ralph;
 mod row;
 mod sql;
 mod turn;
@@ -27,6 +28,7 @@ use crate::tx::Published;
 use turn::Turn;
 
 pub use open::schema_at;
+pub use ralph::{Foreign, RalphDatabase, look_into};
 pub use tx::SqliteTx;
 pub use watch::DataVersion;
 

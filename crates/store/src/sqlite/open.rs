@@ -17,7 +17,7 @@ pub(super) const MIGRATIONS: [&str; 3] = [
 ];
 
 /// "ROTA" in the file's header.
-const APPLICATION_ID: i64 = 0x524f_5441;
+pub(super) const APPLICATION_ID: i64 = 0x524f_5441;
 /// The size of the smallest database.
 const SMALLEST: u64 = 512;
 /// The first version without the bug that could damage a log that is reset (sqlite.org/wal.html#walresetbug).

@@ -2,11 +2,13 @@
 
 mod add;
 mod drain;
+mod import;
 mod list;
 mod pause;
 
 pub use add::{AddEntry, add};
 pub use drain::{DrainQueue, DrainedEntries, drain};
+pub use import::{ImportedEntries, import};
 pub use list::{Entries, ListEntries, export, list, show};
 pub use pause::{QueueState, pause, resume};
 

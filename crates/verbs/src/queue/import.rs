@@ -1,0 +1,117 @@
+//! `queue import`: a `queue.json` of any age, whole or not at all.
+
+use std::path::{Path, PathBuf};
+
+use rota_core::{Fence, Json, LeaseId, Refusal, Status};
+use rota_store::Store;
+use rota_store::intents::add::{NewPriority, NewTask, Past};
+use serde::{Deserialize, Serialize};
+
+use super::Entry;
+use crate::Result;
+use crate::context::{Context, bad_value};
+use crate::create::checked_queue;
+use crate::import::record::{Incoming, Place, Record, check};
+use crate::import::{bring_in, text};
+
+/// What came in, or would.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportedEntries {
+    /// From which file.
+    pub file: PathBuf,
+    /// Whether nothing was kept.
+    pub dry_run: bool,
+    /// How many.
+    pub total: usize,
+    /// In the order of the file.
+    pub entries: Vec<Entry>,
+    /// Those that were leased: they come in as ready.
+    #[serde(skip)]
+    pub leased: Vec<String>,
+}
+
+/// Reads a file into a queue in one transaction.
+pub async fn import<S: Store>(
+    cx: &Context<S>,
+    file: &Path,
+    queue: &str,
+    dry_run: bool,
+) -> Result<ImportedEntries> {
+    let queue = checked_queue(queue)?;
+    let incoming = read_entries(&text(file)?, &queue)?;
+    check(&incoming)?;
+    let leased = incoming.iter().filter(|entry| entry.was_held).map(|entry| entry.new.id.to_string());
+    let leased = leased.collect();
+    let added = bring_in(cx, incoming, dry_run).await?;
+    let entries: Vec<Entry> = added.into_iter().map(|(task, _)| Entry::of(task)).collect();
+    Ok(ImportedEntries { file: file.to_owned(), dry_run, total: entries.len(), entries, leased })
+}
+
+fn read_entries(text: &str, queue: &str) -> std::result::Result<Vec<Incoming>, Refusal> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct File {
+        schema_version: Option<u32>,
+        entries: Vec<Json>,
+    }
+    let file: File =
+        serde_json::from_str(text).map_err(|error| bad_value(format!("no queue.json: {error}")))?;
+    if let Some(version) = file.schema_version.filter(|version| *version != 1) {
+        return Err(bad_value(format!("schemaVersion is {version}, this rota reads 1")));
+    }
+    let entry = |(number, entry): (usize, &Json)| {
+        read_entry(Record::parse(Place::At(format!("entries[{number}]")), entry.as_str())?, queue)
+    };
+    file.entries.iter().enumerate().map(entry).collect()
+}
+
+fn read_entry(mut record: Record, queue: &str) -> std::result::Result<Incoming, Refusal> {
+    let id = record.id("id")?;
+    let word = record.text("status")?.unwrap_or_else(|| "pending".to_owned());
+    let status = match word.as_str() {
+        "pending" | "ready" | "leased" => Status::Open,
+        "drained" => Status::Done,
+        same => Status::from_word(same)
+            .filter(|status| same != "open" && *status != Status::Active && *status != Status::Done)
+            .ok_or_else(|| {
+                let known = "pending, ready, leased, parked, drained, paused, failed, invalidated, deleted";
+                record.place.refuse(format_args!("field \"status\" must be one of {known}, got: {same}"))
+            })?,
+    };
+    let attempts = record.whole("attempts")?.unwrap_or(0);
+    // A lease of an earlier life is never granted again.
+    let lease = record.text("leaseId")?.and_then(|text| LeaseId::parse(&text).ok());
+    let lease = lease.filter(|lease| lease.task == id).map_or(0, |lease| lease.fence.get());
+    let was_leased = word != "pending" || attempts > 0;
+    record.time("leaseExpiresAt")?;
+    let past = Past {
+        created_at: record.time("enqueuedAt")?,
+        finished_at: record.time("drainedAt")?,
+        attempts,
+        fence: Fence::new(lease.max(u64::from(attempts)).max(u64::from(was_leased))),
+        parked_reason: record.text("parkedReason")?,
+        ..Past::new(status)
+    };
+    let not_before = record.time("nextEligibleAt")?;
+    let priority = record.whole("priority")?.map_or(NewPriority::QueueDefault, NewPriority::Given);
+    let place = record.place.clone();
+    let title = [
+        record.peek_text("note")?,
+        record.peek_text("appId")?,
+        record.peek_text("workflowId")?,
+        record.peek_text("runId")?,
+    ];
+    let title = title.into_iter().flatten().next().unwrap_or_else(|| id.to_string());
+    record.peek_text("repo")?;
+    let kind = record.peek_text("appId")?;
+    let new = NewTask {
+        kind,
+        priority,
+        not_before,
+        payload: record.rest(),
+        past: Some(past),
+        ..NewTask::new(id, queue, &title)
+    };
+    Ok(Incoming { place, new, was_held: word == "leased" })
+}
