@@ -119,22 +119,22 @@ fn a_newer_schema() {
     lab.check(
         VERBS,
         expect![[r#"
-        $ task claim
-        ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 2: use a newer rota
-        [1]
-        $ task list
-        ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 2: use a newer rota
-        [1]
-        $ task create x X
-        ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 2: use a newer rota
-        [1]
-        $ why a
-        ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 2: use a newer rota
-        [1]
-        $ log
-        ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 2: use a newer rota
-        [1]
-    "#]],
+            $ task claim
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            [1]
+            $ task list
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            [1]
+            $ task create x X
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            [1]
+            $ why a
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            [1]
+            $ log
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            [1]
+        "#]],
     );
 }
 
