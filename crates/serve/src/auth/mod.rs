@@ -62,12 +62,23 @@ impl Door {
 
     /// Lets a request in, or says why not.
     pub fn check(&self, request: &Parts) -> Result<(), Denied> {
+        self.check_address(request)?;
+        self.check_token(request)
+    }
+
+    /// Whether it is addressed to us, and not sent by a page of another site: all that what is open to everybody asks.
+    pub fn check_address(&self, request: &Parts) -> Result<(), Denied> {
         if !self.hosts.is_addressed(&request.uri, &request.headers) {
             return Err(Denied::Host);
         }
         if !self.hosts.is_origin(&request.headers) {
             return Err(Denied::Origin);
         }
+        Ok(())
+    }
+
+    /// Whether the caller shows the token.
+    pub fn check_token(&self, request: &Parts) -> Result<(), Denied> {
         let mut shown = request.headers.get_all(AUTHORIZATION).iter();
         match (shown.next().and_then(|value| bearer(value.as_bytes())), shown.next()) {
             (Some(token), None) if self.token.is(token) => Ok(()),

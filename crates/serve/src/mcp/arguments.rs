@@ -72,7 +72,7 @@ impl Argument {
             Kind::Flag => "true or false",
             Kind::Object => "a JSON object",
         };
-        let wrong = || bad(format!("{} must be {wanted}, got: {}", self.name, escaped(&value.to_string())));
+        let wrong = || bad(format!("{} must be {wanted}, got: {}", self.name, shown(&value.to_string())));
         Ok(text.ok_or_else(wrong)?)
     }
 }
@@ -85,6 +85,15 @@ fn number_text(number: &serde_json::Number) -> String {
             format!("{value:.0}")
         }
         _ => number.to_string(),
+    }
+}
+
+/// What a caller sent, escaped and at most a line's worth of it.
+fn shown(text: &str) -> String {
+    const CHARACTERS: usize = 100;
+    match text.char_indices().nth(CHARACTERS) {
+        Some((end, _)) => format!("{}…", escaped(&text[..end])),
+        None => escaped(text).into_owned(),
     }
 }
 
@@ -156,9 +165,9 @@ impl Given {
 }
 
 fn unknown(name: &str, known: Vec<&'static str>) -> String {
-    let hint = nearest(name, known.iter().copied())
+    let hint = nearest(&shown(name), known.iter().copied())
         .map_or(String::new(), |word| format!(", did you mean '{word}'?"));
-    format!("unknown argument '{}'{hint} (known here: {})", escaped(name), known.join(", "))
+    format!("unknown argument '{}'{hint} (known here: {})", shown(name), known.join(", "))
 }
 
 #[cfg(test)]
@@ -214,6 +223,7 @@ mod tests {
                 json!({"id": "a", "limt": 1}),
                 format!("unknown argument 'limt', did you mean 'limit'? {known}"),
             ),
+            (json!({"id": ["x".repeat(200)]}), format!("id must be a text, got: [\"{}…", "x".repeat(98))),
             (json!({"id": "a", "colour": 1}), format!("unknown argument 'colour' {known}")),
             (
                 json!({"id": "a", "li\nmit": 1}),

@@ -71,11 +71,9 @@ impl McpServer {
     /// Waits until no call is under way, for a bounded time, and lets none begin any more.
     async fn rest(&self) {
         // What is still under way after that is cut off like by a crash: it was not acknowledged.
-        drop(
-            tokio::time::timeout(GRACE, self.calls.acquire_many(CALLS))
-                .await
-                .map(|all| all.map(|all| all.forget())),
-        );
+        if let Ok(Ok(all)) = tokio::time::timeout(GRACE, self.calls.acquire_many(CALLS)).await {
+            all.forget();
+        }
     }
 
     async fn call(
@@ -147,6 +145,7 @@ fn offer(tool: &'static Tool) -> Offer {
 fn result(outcome: Result<String, Said>) -> CallToolResult {
     match outcome {
         Ok(text) => {
+            // A user's result may have a number that fits no machine; the text has it, and then stands alone.
             let structured = serde_json::from_str(&text).ok();
             let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
             result.structured_content = structured;
