@@ -30,6 +30,15 @@ fn call_and_be_heard(client: &mut Pipes, tool: &str, arguments: &Value) -> u64 {
     id
 }
 
+/// Waits until a writer has its turn and so stands before the database that the other connection keeps.
+fn wait_for_writer(lab: &Lab) {
+    let turn = std::fs::File::open(lab.path().join(".rota/rota.db-turn")).unwrap();
+    while turn.try_lock().is_ok() {
+        turn.unlock().unwrap();
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_call_under_way_is_answered_when_the_client_closes_its_side() {
     let (lab, other) = busy(true);
@@ -66,6 +75,7 @@ fn a_cancelled_claim_is_given_back() {
     let mut client = Pipes::start(&lab, &[]);
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let id = call_and_be_heard(&mut client, "rota_task_claim", &json!({"agent": "me"}));
+    wait_for_writer(&lab);
     client
         .write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
     client.ask("ping", json!({}));
