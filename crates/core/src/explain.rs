@@ -187,8 +187,8 @@ fn check_of_wait(wait: &Wait) -> &'static str {
 
 fn ends_at(reason: &Reason) -> Option<UnixMillis> {
     match reason {
-        Reason::Obstacle(Obstacle::CoolingDown { until } | Obstacle::Leased { until, .. })
-        | Reason::Wait(Wait::RateLimited { until, .. }) => Some(*until),
+        Reason::Obstacle(Obstacle::CoolingDown { until } | Obstacle::Leased { until, .. }) => Some(*until),
+        Reason::Wait(Wait::RateLimited { until, .. }) => *until,
         _ => None,
     }
 }
@@ -217,7 +217,8 @@ fn names(ids: &[TaskId]) -> String {
     if ids.len() > SHOWN { format!("{list} and {} more", ids.len() - SHOWN) } else { list }
 }
 
-fn obstacle_in_words(found: &Obstacle) -> String {
+/// One short sentence for an obstacle.
+pub(crate) fn obstacle_in_words(found: &Obstacle) -> String {
     match found {
         Obstacle::NotOpen { status } => format!("it is {status}"),
         Obstacle::Paused => "it is paused".to_owned(),
@@ -243,6 +244,25 @@ fn obstacle_in_words(found: &Obstacle) -> String {
     }
 }
 
+/// A word or two for an obstacle, for a column.
+pub fn obstacle_in_short(found: &Obstacle) -> &'static str {
+    match found {
+        Obstacle::NotOpen { .. } => "not pending",
+        Obstacle::Paused => "paused",
+        Obstacle::QueuePaused => "queue paused",
+        Obstacle::ParentNotDone { .. } => "parent incomplete",
+        Obstacle::ParentMissing { .. } => "parent missing",
+        Obstacle::BlockedBy { .. } => "blocked",
+        Obstacle::ArtifactMissing { .. } => "artifact missing",
+        Obstacle::Stale { .. } => "stale",
+        Obstacle::CoolingDown { .. } => "cooling down",
+        Obstacle::Leased { .. } => "running",
+        Obstacle::LeaseExpiredAwaitingReclaim { .. } => "lease expired",
+        Obstacle::OtherHost { .. } => "other host",
+        Obstacle::NoRunner { .. } => "no runner",
+    }
+}
+
 fn wait_in_words(wait: &Wait) -> String {
     match wait {
         Wait::QueueFull { ceiling, active } => {
@@ -251,8 +271,11 @@ fn wait_in_words(wait: &Wait) -> String {
         Wait::KindFull { kind, ceiling, active } => {
             format!("kind '{}' is full ({active} of {ceiling} leases held)", escaped(kind))
         }
-        Wait::RateLimited { upstream, until } => {
+        Wait::RateLimited { upstream, until: Some(until) } => {
             format!("'{}' is rate limited until {until}", escaped(upstream))
+        }
+        Wait::RateLimited { upstream, until: None } => {
+            format!("'{}' is blocked until somebody unblocks it", escaped(upstream))
         }
         Wait::DiskLow { available, minimum } => {
             format!("disk space is low ({available} bytes free, {minimum} wanted)")
@@ -287,7 +310,8 @@ fn freed_by(task: &Task, obstacles: &[Obstacle], waits: &[Wait]) -> Option<Strin
             Wait::QueueFull { .. } | Wait::KindFull { .. } => {
                 "a lease being settled, or a higher ceiling".to_owned()
             }
-            Wait::RateLimited { .. } => "time, or rota gate unblock".to_owned(),
+            Wait::RateLimited { until: Some(_), .. } => "time, or rota gate unblock".to_owned(),
+            Wait::RateLimited { until: None, .. } => "rota gate unblock".to_owned(),
             Wait::DiskLow { .. } => "more disk space".to_owned(),
             Wait::WorktreesFull { .. } => "a worktree being freed".to_owned(),
             Wait::Outranked { .. } => "the tasks ahead being claimed".to_owned(),
@@ -307,7 +331,7 @@ fn earliest(obstacles: &[Obstacle], waits: &[Wait], now: UnixMillis) -> Option<U
     }
     for wait in waits {
         match wait {
-            Wait::RateLimited { until, .. } => latest = latest.max(*until),
+            Wait::RateLimited { until: Some(until), .. } => latest = latest.max(*until),
             Wait::Outranked { .. } => {}
             _ => return None,
         }

@@ -106,8 +106,9 @@ pub enum Wait {
     RateLimited {
         /// Which API.
         upstream: String,
-        /// Until when.
-        until: UnixMillis,
+        /// Until when; none for until somebody unblocks it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<UnixMillis>,
     },
     /// Too little disk space for new work.
     DiskLow {
@@ -211,6 +212,17 @@ fn parent_obstacle(task: &Task, facts: &Facts) -> Option<Obstacle> {
     }
     let path = task.triggered_by.as_ref().filter(|_| !task.artifact_present)?;
     Some(Obstacle::ArtifactMissing { path: path.clone() })
+}
+
+/// Why an unfinished task can never run again: its parent is deleted, or has moved on to another iteration. Nothing
+/// stays unfinished like this: whoever writes such a change ends the children with it.
+pub fn outlived(task: &Task, facts: &Facts) -> Option<Obstacle> {
+    let (parent, fact) = (task.parent.as_ref()?, facts.parent?);
+    if fact.status == Status::Deleted {
+        return Some(Obstacle::ParentNotDone { parent: parent.clone(), status: fact.status });
+    }
+    let parent_iteration = task.parent_iteration.filter(|from| *from != fact.iteration)?;
+    Some(Obstacle::Stale { parent_iteration, current: fact.iteration })
 }
 
 /// Obstacles that depend on who asks.

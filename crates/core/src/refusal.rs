@@ -2,7 +2,7 @@
 
 use crate::id::{BadName, TaskId};
 use crate::lease::LeaseId;
-use crate::obstacle::Reason;
+use crate::obstacle::{Obstacle, Reason};
 use crate::status::Status;
 use crate::time::UnixMillis;
 use crate::transition::Verb;
@@ -138,6 +138,22 @@ pub enum Refusal {
         /// What was asked.
         verb: Verb,
     },
+    /// Reopening what its parent has left behind.
+    #[error("task '{id}' cannot be reopened: {}", crate::explain::obstacle_in_words(why))]
+    CannotReopen {
+        /// The task.
+        id: TaskId,
+        /// What its parent has come to.
+        why: Obstacle,
+    },
+    /// Moving a tree of which something runs.
+    #[error("the tree of '{id}' cannot be moved while '{running}' is running")]
+    TreeRunning {
+        /// The task that was named.
+        id: TaskId,
+        /// The first of the tree that is active.
+        running: TaskId,
+    },
     /// Done tasks are immutable.
     #[error("task '{id}' is done and cannot be updated")]
     DoneIsImmutable {
@@ -211,6 +227,8 @@ impl Refusal {
             Self::StaleLease { .. } => "stale_lease",
             Self::LeaseRequired { .. } => "lease_required",
             Self::WrongStatus { .. } => "wrong_status",
+            Self::CannotReopen { .. } => "cannot_reopen",
+            Self::TreeRunning { .. } => "tree_running",
             Self::DoneIsImmutable { .. } => "done_is_immutable",
             Self::NothingEligible => "nothing_eligible",
             Self::NotEligible { .. } => "not_eligible",
@@ -261,6 +279,7 @@ impl Refusal {
             Self::NotActive { id, status: Status::Open } => {
                 Some(format!("claim it first: rota task claim {id}"))
             }
+            Self::TreeRunning { running, .. } => Some(format!("pause it first: rota loop pause {running}")),
             Self::DuplicateId { id } => Some(format!("see it: rota task show {id}")),
             _ => None,
         }

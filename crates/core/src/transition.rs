@@ -354,7 +354,7 @@ fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMil
             finish(task, Invalidated, now);
         }
         Command::Orphan { parent } => {
-            task.fail_reason = Some(format!("parent '{parent}' was deleted"));
+            task.fail_reason = Some(format!("'{parent}', above it, was deleted"));
             finish(task, Failed, now);
         }
     }

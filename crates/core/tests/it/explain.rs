@@ -249,7 +249,7 @@ fn each_wait_alone() {
         QueuePolicy { per_kind: [("plan".to_owned(), 1)].into(), ..QueuePolicy::built_in("tasks") };
     let room = |policy| Room::new(policy, [("plan".to_owned(), 2)].into());
     let outside = |wait| Surroundings { outside: vec![wait], ..Surroundings::default() };
-    let blocked_until = |millis| Wait::RateLimited { upstream: "api".into(), until: at(millis) };
+    let blocked_until = |millis| Wait::RateLimited { upstream: "api".into(), until: Some(at(millis)) };
     let cases = [
         (
             Surroundings { room: room(&full), ..Surroundings::default() },
@@ -315,7 +315,7 @@ fn each_wait_alone() {
 
 #[test]
 fn the_earliest_time_is_known_where_time_alone_decides() {
-    let limited_until = |millis| Wait::RateLimited { upstream: "api".into(), until: at(millis) };
+    let limited_until = |millis| Wait::RateLimited { upstream: "api".into(), until: Some(at(millis)) };
     let cooling = Task { next_eligible_at: Some(at(5_000)), ..open() };
     let outside = |waits: &[Wait]| Surroundings { outside: waits.to_vec(), ..Surroundings::default() };
     let ahead = Surroundings { ahead: (1, vec![id("x")]), ..outside(&[limited_until(7_000)]) };
@@ -481,7 +481,7 @@ proptest! {
         rate_limited in of(0_i64..2_000),
     ) {
         let now = at(now);
-        let outside = rate_limited.map(|until| Wait::RateLimited { upstream: "api".into(), until: at(until) });
+        let outside = rate_limited.map(|until| Wait::RateLimited { upstream: "api".into(), until: Some(at(until)) });
         let surroundings = Surroundings {
             facts: facts.clone(),
             outside: outside.into_iter().collect(),

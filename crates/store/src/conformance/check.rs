@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rota_core::event::{self, Event, EventKind, Folded};
-use rota_core::obstacle::{Facts, Obstacle, ParentFact, obstacles};
+use rota_core::obstacle::{self, Facts, Obstacle, ParentFact, obstacles};
 use rota_core::rank::{self, Rankable};
 use rota_core::transition::Verb;
 use rota_core::{Policy, Status, Task, TaskId};
@@ -23,6 +23,7 @@ pub fn check_everything(picture: &Picture) {
 pub fn find_disagreement(picture: &Picture) -> Result<(), String> {
     journal_folds_to_tables(picture)?;
     blockers_are_counted(picture)?;
+    nobody_is_left_behind(picture)?;
     policies_and_pauses_are_journalled(picture)?;
     for queue in &picture.queues {
         let name = &queue.row.name;
@@ -119,6 +120,15 @@ fn blockers_are_counted(picture: &Picture) -> Result<(), String> {
     same("circles", &rota_core::graph::find_cycle(&graph), &None)
 }
 
+/// No unfinished task has a deleted parent, or comes from another iteration of it than the last.
+fn nobody_is_left_behind(picture: &Picture) -> Result<(), String> {
+    for task in picture.rows.values().map(|row| &row.task).filter(|task| !task.status.is_finished()) {
+        let outlived = obstacle::outlived(task, &facts_of(picture, task));
+        same(&format!("what '{}' was left behind by", task.id), &outlived, &None)?;
+    }
+    Ok(())
+}
+
 fn policies_and_pauses_are_journalled(picture: &Picture) -> Result<(), String> {
     let events = |kind: EventKind| picture.events.iter().filter(move |event| event.kind == kind);
     let documents: Vec<&str> = picture.policies.iter().map(|row| row.document.as_str()).collect();
@@ -142,11 +152,14 @@ fn policies_and_pauses_are_journalled(picture: &Picture) -> Result<(), String> {
 
 /// What core finds in the way of a task, from the rows and edges alone.
 pub fn obstacles_of(picture: &Picture, task: &Task) -> Vec<Obstacle> {
+    obstacles(task, &facts_of(picture, task), picture.now)
+}
+
+fn facts_of(picture: &Picture, task: &Task) -> Facts {
     let parent = task.parent.as_ref().and_then(|parent| picture.rows.get(parent));
     let parent = parent.map(|row| ParentFact { status: row.task.status, iteration: row.task.iteration });
     let blocked_by = picture.open_blockers(&task.id);
-    let facts = Facts { parent, open_blockers: u32::try_from(blocked_by.len()).unwrap(), blocked_by };
-    obstacles(task, &facts, picture.now)
+    Facts { parent, open_blockers: u32::try_from(blocked_by.len()).unwrap(), blocked_by }
 }
 
 fn of_queue<'a>(picture: &'a Picture, queue: &'a QueuePicture) -> impl Iterator<Item = &'a Task> {

@@ -212,11 +212,13 @@ pub fn hierarchies_wait_for_the_parent_and_have_a_limit<S: Subject>(subject: &S)
     lab.finish(at(1), "root");
     lab.check();
     assert_eq!(lab.task("kid").open_since, at(1));
-    // Without its parent a child is an orphan; with it again, it waits again.
+    // Without its parent a child is an orphan and fails; with it again, it can be reset, and waits.
     lab.must(at(2), "root", Command::Delete);
     lab.check();
+    assert_eq!(lab.task("grandkid").status, Status::Failed);
     assert_eq!(lab.claim(at(2), 9), Vec::<String>::new());
     lab.must(at(3), "root", Command::Undelete);
+    lab.must(at(3), "kid", Command::Reset);
     assert_eq!(lab.claim(at(3), 9), ["root"]);
     lab.must(at(4), "root", done(holder(&lab.task("root"))));
     assert_eq!(lab.claim(at(4), 9), ["kid"]);

@@ -10,7 +10,7 @@ use crate::fault::{Error, Outcome};
 use crate::intents::Call;
 use crate::intents::add::Add;
 use crate::intents::policy::PauseQueue;
-use crate::intents::read::{Journal, Peek, PlanStatus, Why};
+use crate::intents::read::{Journal, Peek, PlanStatus, Runners, Why};
 use crate::store::{Access, Intent, Store};
 use crate::tx::{EventFilter, Tx};
 
@@ -35,7 +35,7 @@ pub fn every_change_is_an_event_and_refusals_are_none<S: Subject>(subject: &S) {
     lab.claim(at(3), 9);
     lab.refused(&claim_by_id(at(3), "b"));
     lab.step(at(3), "a", done(held("a", 9))).unwrap_err();
-    lab.ok(&Why { call: me(3), id: id("b"), host: None });
+    lab.ok(&Why { call: me(3), id: id("b"), host: None, runners: Runners::default() });
     lab.ok(&PlanStatus { call: me(3), queue: "tasks".into(), wanted: Default::default() });
     let peek = Peek { call: me(3), queue: "tasks".into(), limit: 5, wanted: Default::default(), host: None };
     lab.ok(&peek);

@@ -16,6 +16,7 @@ pub mod agents;
 pub mod check;
 pub mod claim;
 pub mod edit;
+pub mod families;
 pub mod graph;
 pub mod iterate;
 pub mod journal;
@@ -152,6 +153,16 @@ macro_rules! conformance_suite {
                 deleting_many_by_filter
                 a_new_priority_moves_the_task
             }
+            families {
+                orphans_fail_with_all_below_them
+                children_of_earlier_iterations_go
+                reiterating_invalidates_all_below
+                cancelling_gives_up_a_tree
+                a_tree_moves_as_a_whole
+                trees_are_shown_depth_first
+                branches_are_finished_before_new_ones_begin
+                kinds_have_their_ceilings
+            }
             agents {
                 agents_register_and_stop
                 blocks_are_kept_per_upstream
@@ -193,6 +204,7 @@ macro_rules! conformance_suite {
                 two_halves_of_a_circle
                 blocking_while_claiming
                 deleting_and_undeleting_while_claiming
+                deleting_a_parent_while_children_come
                 claimers_share_a_ceiling
             }
         }

@@ -20,10 +20,12 @@ use crate::intents::add::{Add, NewPriority, NewTask};
 use crate::intents::claim::{Claim, ClaimById, ReclaimExpired, Wanted};
 use crate::intents::edges::{Block, Unblock};
 use crate::intents::edit::Edit;
+use crate::intents::iterate::Begin;
 use crate::intents::lease_plan::PlanLeases;
+use crate::intents::loops::{AddLoop, Cancel, Move, Reiterate, Tree};
 use crate::intents::plan_sync::PlanSync;
 use crate::intents::policy::{PauseQueue, PublishPolicy};
-use crate::intents::read::{Blockers, List, Peek, PlanStatus, Show, Why};
+use crate::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, Why};
 use crate::intents::sched::{Drain, Lease, ResetParked};
 use crate::intents::settle::{DeleteMany, Settle, Step};
 
@@ -35,7 +37,7 @@ const AGENTS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
 const HOSTS: [Option<&str>; 3] = [None, Some("here"), Some("there")];
 const IDS: u64 = 14;
 /// The sides of the die that decides the verb.
-const VERBS: u64 = 27;
+const VERBS: u64 = 29;
 /// How far the clock goes from verb to verb.
 const STEPS_MS: [i64; 12] =
     [0, 0, 1, 1_000, 1_000, 1_000, 10_000, 61_000, 610_000, 4_000_000, -1_000, -700_000];
@@ -220,7 +222,8 @@ fn command(dice: &mut Dice, task: &TaskId, picture: &Picture, now: UnixMillis) -
         21 => Command::Undelete,
         22 => Command::Cancel,
         23 => Command::Invalidate { reason },
-        24 | 25 => Command::Reset,
+        24 => Command::Reset,
+        25 => Command::Iterate { caller },
         26 => Command::Undelete,
         _ => Command::Override { result: None },
     }
@@ -309,6 +312,7 @@ fn verb<S: Subject>(lab: &Lab<'_, S>, word: u64, now: UnixMillis, picture: &Pict
         }
         22 => said(lab.run(&ResetParked { call, id: dice.id() })),
         23 | 24 => lease(lab, &mut dice, now),
+        25 | 26 => tree(lab, &mut dice, now, picture),
         _ => look(lab, &mut dice, now),
     }
 }
@@ -331,6 +335,29 @@ fn lease<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Stri
         assert_eq!(granted, leases(planned.leases.iter().collect()), "a lease is what was planned");
     }
     said(planned) + &said(leased)
+}
+
+/// One of the verbs on a tree.
+fn tree<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis, picture: &Picture) -> String {
+    let (call, id) = (lab.call(now), dice.id());
+    match dice.below(6) {
+        0 => said(lab.run(&Reiterate { call, id, reason: dice.once_in(2).then(|| "again".into()) })),
+        1 => said(lab.run(&Cancel { call, id })),
+        2 => said(lab.run(&Move { call, id, host: dice.of(&["here", "there"]).into() })),
+        3 => {
+            let claim = any_claim(dice, now);
+            let kinds = KINDS.into_iter().flatten().map(str::to_owned).collect();
+            said(lab.run(&Begin { claim, kinds, binds_host: dice.once_in(2) }))
+        }
+        _ => {
+            let parent = picture.rows.get(&id).and_then(|row| row.task.lease());
+            let lease = parent
+                .or_else(|| dice.once_in(2).then(|| LeaseId { task: id.clone(), fence: Fence::new(1) }));
+            let task =
+                NewTask { id: new_id(dice, picture), parent: Some(id), deps: vec![], ..new_task(dice, now) };
+            said(lab.run(&AddLoop { call, task, lease }))
+        }
+    }
 }
 
 fn edit(dice: &mut Dice, call: crate::intents::Call) -> Edit {
@@ -367,7 +394,12 @@ fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Strin
             counts.sort_by_key(|count| (count.status, count.blocked));
             counts
         })),
-        _ => said(lab.run(&Why { call, id: dice.id(), host: dice.name(&HOSTS) })),
+        5 => said(lab.run(&Tree { call, queue, id: dice.once_in(2).then(|| dice.id()) })),
+        _ => {
+            let kinds = dice.once_in(2).then(|| [("plan".to_owned(), None)].into());
+            let (id, host) = (dice.id(), dice.name(&HOSTS));
+            said(lab.run(&Why { call, id, host, runners: Runners { kinds } }))
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::check::grants_in_commit_order;
 use super::lab::{after, at, claim, claim_by_id, done, held, holder, id, new};
 use super::{Lab, Subject, check_everything};
 use crate::fault::Error;
+use crate::intents::add::{Add, NewTask};
 use crate::intents::claim::Claim;
 use crate::intents::edges::Block;
 use crate::intents::read::Journal;
@@ -210,6 +211,36 @@ pub fn deleting_and_undeleting_while_claiming<S: Subject>(subject: &S) {
         lab.must(at(2), grant.task.id.as_str(), done(holder(&grant.task)));
     }
     assert_eq!(lab.ok(&claim(at(3), 9_999)).len(), waiting, "no child is stranded");
+    finish(&lab);
+}
+
+/// S4: a parent is deleted while a child is reopened, claimed and another is added: nobody is left behind.
+pub fn deleting_a_parent_while_children_come<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    let rounds = rounds(subject).min(100);
+    let child = |name: &str, parent: &str| NewTask { parent: Some(id(parent)), ..new(name) };
+    let (left, right) = two(&lab);
+    let (left, right) = (Lab { subject, store: left }, Lab { subject, store: right });
+    for round in 0..rounds {
+        let (parent, old, late) = (format!("p{round}"), format!("c{round}"), format!("d{round}"));
+        lab.add(at(0), &[new(&parent)]);
+        lab.add(at(0), &[child(&old, &parent)]);
+        lab.finish(at(0), &parent);
+        lab.must(at(0), &old, Command::Cancel);
+        race(
+            || left.must(at(1), &parent, Command::Delete),
+            || {
+                let reopened = right.step(at(1), &old, Command::Reset).is_ok();
+                let added =
+                    right.run(&Add { call: right.call(at(1)), tasks: vec![child(&late, &parent)] }).is_ok();
+                let claimed = right.run(&claim_by_id(at(1), &old)).is_ok();
+                (reopened, added, claimed)
+            },
+        );
+        let is_left =
+            |row: &crate::tx::Row| !row.task.status.is_finished() && row.task.parent == Some(id(&parent));
+        assert!(!lab.picture(at(1)).rows.values().any(is_left), "round {round}");
+    }
     finish(&lab);
 }
 

@@ -10,7 +10,7 @@ use super::lab::{
 use super::{Lab, Subject};
 use crate::intents::add::NewTask;
 use crate::intents::claim::{Claim, Wanted};
-use crate::intents::read::{Blockers, List, Peek, PlanStatus, Show, TaskView, Why};
+use crate::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, TaskView, Why};
 
 fn peek<S: Subject>(lab: &Lab<'_, S>, queue: &str, now: UnixMillis, limit: usize) -> Peek {
     Peek { call: lab.call(now), queue: queue.into(), limit, wanted: Wanted::default(), host: None }
@@ -74,24 +74,24 @@ pub fn peek_leaves_out_what_a_claim_would_not_have<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     let cooling = |name: &str| NewTask { not_before: Some(at(10)), ..new(name) };
     lab.add(at(0), &[cooling("one"), cooling("two"), cooling("any"), new("lost"), new("root")]);
-    lab.add(at(0), &[NewTask { parent: Some(id("root")), ..new("orphan") }]);
+    lab.add(at(0), &[NewTask { parent: Some(id("root")), ..new("child") }]);
     for (name, host) in [("one", "one"), ("two", "two"), ("lost", "one")] {
         lab.ok(&Amend { id: id(name), host: Some(host.into()), tries: 0, artifact: None });
     }
     lab.finish(at(0), "root");
     lab.take(at(0), "lost");
-    lab.take(at(0), "orphan");
-    lab.must(at(1), "root", rota_core::transition::Command::Delete);
+    lab.take(at(0), "child");
+    lab.must(at(1), "root", rota_core::transition::Command::Reiterate);
     let on = |host: &str, limit| {
         let seen = lab.ok(&Peek { host: Some(host.into()), ..peek(&lab, "tasks", at(600), limit) });
         let own = |views: &[TaskView]| names(views).join(" ");
         (own(&seen.claimable), own(&seen.active))
     };
-    assert_eq!(on("two", 9), ("two any".into(), "lost orphan".into()));
-    assert_eq!(on("two", 1), ("two".into(), "lost orphan".into()));
-    assert_eq!(on("one", 9), ("one any lost".into(), "orphan".into()));
+    assert_eq!(on("two", 9), ("two any root".into(), "lost child".into()));
+    assert_eq!(on("two", 1), ("two".into(), "lost child".into()));
+    assert_eq!(on("one", 9), ("one any lost root".into(), "child".into()));
     let all = Claim { host: Some("one".into()), ..claim(at(600), 9) };
-    assert_eq!(lab.claimed(&all), ["one", "any", "lost"]);
+    assert_eq!(lab.claimed(&all), ["one", "any", "lost", "root"]);
     lab.check();
 }
 
@@ -104,7 +104,9 @@ pub fn why_and_the_claim_agree<S: Subject>(subject: &S) {
     lab.add(at(0), &[NewTask { parent: Some(id("a")), ..new("child") }, new("gone")]);
     lab.must(at(0), "gone", rota_core::transition::Command::Delete);
     lab.take(at(0), "x1");
-    let why = |name: &str| lab.ok(&Why { call: lab.call(at(1)), id: id(name), host: None });
+    let why = |name: &str| {
+        lab.ok(&Why { call: lab.call(at(1)), id: id(name), host: None, runners: Runners::default() })
+    };
     for name in ["b", "x1", "x2", "later", "child", "gone"] {
         let explained = why(name);
         let mut said: Vec<Reason> = explained.obstacles.iter().cloned().map(Reason::Obstacle).collect();
@@ -120,7 +122,11 @@ pub fn why_and_the_claim_agree<S: Subject>(subject: &S) {
     let a = why("a");
     assert_eq!((a.runnable, a.position, a.ahead), (true, Some(2), Some(vec![id("first")])));
     lab.take(at(1), "a");
-    assert_eq!(lab.refused(&Why { call: lab.call(at(1)), id: id("?"), host: None }).exit_code(), 2);
+    assert_eq!(
+        lab.refused(&Why { call: lab.call(at(1)), id: id("?"), host: None, runners: Runners::default() })
+            .exit_code(),
+        2
+    );
 }
 
 /// Lists are in the one order and filtered; counts tell blocked from free.

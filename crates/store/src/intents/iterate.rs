@@ -101,9 +101,7 @@ impl Intent for Complete {
 impl Complete {
     async fn add_children<T: Tx>(&self, tx: &mut T, cx: &Cx) -> Outcome<Vec<Task>> {
         let ids: Vec<TaskId> = self.children.iter().map(|child| child.id.clone()).collect();
-        let revivable = |row: &Row| {
-            row.task.status == Status::Invalidated && row.task.parent.as_ref() == Some(&self.lease.task)
-        };
+        let revivable = |row: &Row| is_revivable(row, &self.lease.task);
         let rows = tx.lock_tasks(&cx.scope, &ids).await?.into_iter().filter(revivable);
         let old: BTreeMap<TaskId, Row> = rows.map(|row| (row.task.id.clone(), row)).collect();
         let new: Vec<NewTask> =
@@ -126,8 +124,13 @@ impl Complete {
     }
 }
 
+/// Whether a task is a child of an earlier iteration that was left behind.
+pub(super) fn is_revivable(row: &Row, parent: &TaskId) -> bool {
+    row.task.status == Status::Invalidated && row.task.parent.as_ref() == Some(parent)
+}
+
 /// A child of an earlier iteration that the new one has again: open, its tries forgotten, its fence kept.
-async fn revive<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, child: &NewTask) -> Outcome<Task> {
+pub(super) async fn revive<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, child: &NewTask) -> Outcome<Task> {
     let policy = cx.policy(&row.task.queue);
     let open = transition::apply(&row.task, &Command::Reset, policy, cx.now)?.task;
     let priority = match child.priority {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rota_core::event::Event;
 use rota_core::explain::{self, Explanation, Surroundings};
-use rota_core::obstacle::{self, Viewer};
+use rota_core::obstacle::{self, Viewer, Wait};
 use rota_core::policy::{QueuePolicy, Reclaim};
 use rota_core::rank::{self, RankKey, Rankable};
 use rota_core::select::Room;
@@ -172,7 +172,7 @@ fn key(row: &Row, policy: &QueuePolicy, cx: &Cx) -> RankKey {
     rank::key(&Rankable::of(&row.task, policy), policy, cx.now)
 }
 
-async fn views<T: Tx>(tx: &mut T, cx: &Cx, rows: Vec<Row>) -> Result<Vec<TaskView>, Fault> {
+pub(super) async fn views<T: Tx>(tx: &mut T, cx: &Cx, rows: Vec<Row>) -> Result<Vec<TaskView>, Fault> {
     let ids: Vec<TaskId> = rows.iter().map(|row| row.task.id.clone()).collect();
     let mut deps: BTreeMap<TaskId, Vec<TaskId>> = BTreeMap::new();
     for (task, blocker) in tx.edges(&cx.scope, &ids).await? {
@@ -370,6 +370,41 @@ impl Intent for Journal {
     }
 }
 
+/// What is configured to run loops.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Runners {
+    /// The kinds that can be run here, each with the upstream it calls; none where anything can.
+    pub kinds: Option<BTreeMap<String, Option<String>>>,
+}
+
+impl Runners {
+    /// Who asks about a task: only loops need something that is configured.
+    pub(super) fn viewer(&self, queue: &QueueRow, host: &Option<String>) -> Viewer {
+        let kinds = self.kinds.as_ref().filter(|_| queue.name == LOOPS);
+        let runners = kinds.map(|kinds| kinds.keys().cloned().collect());
+        Viewer { queue_paused: queue.paused, host: host.clone(), runners }
+    }
+
+    /// The block on the upstream that a kind calls.
+    async fn blocked<T: Tx>(
+        &self,
+        tx: &mut T,
+        cx: &Cx,
+        kind: &Option<String>,
+    ) -> Result<Option<Wait>, Fault> {
+        let upstream =
+            self.kinds.as_ref().zip(kind.as_ref()).and_then(|(kinds, kind)| kinds.get(kind)?.as_ref());
+        let Some(upstream) = upstream else { return Ok(None) };
+        let block = tx.block(upstream).await?;
+        let until =
+            block.map(|block| block.blocked_until).filter(|until| until.is_none_or(|until| until > cx.now));
+        Ok(until.map(|until| Wait::RateLimited { upstream: upstream.clone(), until }))
+    }
+}
+
+/// The queue of loops.
+pub const LOOPS: &str = "loops";
+
 /// Explains why a task runs, or not.
 #[derive(Clone, Debug)]
 pub struct Why {
@@ -379,6 +414,8 @@ pub struct Why {
     pub id: TaskId,
     /// The host that would run it.
     pub host: Option<String>,
+    /// What is configured to run it.
+    pub runners: Runners,
 }
 
 impl Intent for Why {
@@ -397,11 +434,11 @@ impl Intent for Why {
         };
         let mut facts = write::facts(tx, &cx, &row).await?;
         facts.blocked_by = open_blockers(tx, &cx, &self.id).await?;
-        let viewer = Viewer { queue_paused: queue.paused, host: self.host.clone(), runners: None };
+        let viewer = self.runners.viewer(&queue, &self.host);
+        let outside = self.runners.blocked(tx, &cx, &row.task.kind).await?.into_iter().collect();
         let active = active_after_reclaim(tx, &cx, &queue, policy).await?;
         let ahead = ahead(tx, &cx, &queue, &row, policy).await?;
-        let around =
-            Surroundings { facts, viewer, room: Room::new(policy, active), ahead, outside: Vec::new() };
+        let around = Surroundings { facts, viewer, room: Room::new(policy, active), ahead, outside };
         Ok(explain::explain(&row.task, policy, &around, cx.now))
     }
 }

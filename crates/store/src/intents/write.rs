@@ -1,12 +1,12 @@
 //! The one way a task is written: row, event, and what follows for those who waited for it.
 
 use rota_core::event::{Event, EventData, EventKind};
-use rota_core::obstacle::{Facts, ParentFact, Stage};
+use rota_core::obstacle::{self, Facts, ParentFact, Stage};
 use rota_core::rank;
 use rota_core::transition::{self, Applied, Command};
 use rota_core::{Fence, Json, Refusal, Status, Task};
 
-use super::Cx;
+use super::{Cx, family};
 use crate::fault::{Error, Fault, Outcome};
 use crate::tx::{Row, Standing, Tx};
 
@@ -23,7 +23,7 @@ impl Change {
         Self { next, kind, fence: None, data: EventData::default() }
     }
 
-    fn of(applied: Applied, command: &Command) -> Self {
+    pub fn of(applied: Applied, command: &Command) -> Self {
         let reason = match command {
             Command::Fail { reason, .. } => reason.clone(),
             Command::Park { reason, .. }
@@ -48,9 +48,26 @@ pub(super) async fn step<T: Tx>(
     command: &Command,
 ) -> Result<Result<Row, Refusal>, Fault> {
     match transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now) {
-        Ok(applied) => save(tx, cx, row, Change::of(applied, command)).await.map(Ok),
+        Ok(applied) => save_if_alive(tx, cx, row, Change::of(applied, command)).await,
         Err(refusal) => Ok(Err(refusal)),
     }
+}
+
+/// [`save`], unless it would reopen what its parent has left behind.
+pub(super) async fn save_if_alive<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    row: &Row,
+    change: Change,
+) -> Result<Result<Row, Refusal>, Fault> {
+    let (before, after) = (&row.task, &change.next);
+    if before.status.is_finished() && !after.status.is_finished() && after.parent.is_some() {
+        let facts = facts(tx, cx, row).await?;
+        if let Some(why) = obstacle::outlived(after, &facts) {
+            return Ok(Err(Refusal::CannotReopen { id: after.id.clone(), why }));
+        }
+    }
+    save(tx, cx, row, change).await.map(Ok)
 }
 
 /// [`step`] where a refusal ends the whole intent.
@@ -58,35 +75,45 @@ pub(super) async fn step_or_refuse<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, comman
     step(tx, cx, row, command).await?.map_err(Error::Refused)
 }
 
-/// Writes a changed task and its event, then tells dependents and children.
+/// Writes a changed task and its event, then tells dependents, children and all below it.
 pub(super) async fn save<T: Tx>(tx: &mut T, cx: &Cx, old: &Row, change: Change) -> Result<Row, Fault> {
-    let row = write(tx, cx, old, change).await?;
+    let (row, facts) = save_alone(tx, cx, old, change).await?;
+    family::follow(tx, cx, &old.task, row, &facts).await
+}
+
+/// The same, but what it means for those further below is the caller's.
+pub(super) async fn save_alone<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    old: &Row,
+    change: Change,
+) -> Result<(Row, Facts), Fault> {
+    let (row, facts) = write(tx, cx, old, change).await?;
     let (before, after) = (&old.task, &row.task);
     if before.status.satisfies_edge() != after.status.satisfies_edge() {
         let by = if after.status.satisfies_edge() { -1 } else { 1 };
         let dependents = tx.shift_dependents(&cx.scope, &after.id, by).await?;
         restand(tx, cx, dependents).await?;
     }
-    let was_done = before.status == Status::Done;
-    if was_done != (after.status == Status::Done) || before.iteration != after.iteration {
+    if (before.status == Status::Done) != (after.status == Status::Done) {
         let children = tx.children(&cx.scope, &after.id).await?;
         restand(tx, cx, children).await?;
     }
-    Ok(row)
+    Ok((row, facts))
 }
 
-async fn write<T: Tx>(tx: &mut T, cx: &Cx, old: &Row, change: Change) -> Result<Row, Fault> {
+async fn write<T: Tx>(tx: &mut T, cx: &Cx, old: &Row, change: Change) -> Result<(Row, Facts), Fault> {
     let mut next = change.next;
     next.events = old.task.events + 1;
     next.updated_at = cx.now;
     let row = Row { task: next, open_blockers: old.open_blockers };
-    let standing = standing(tx, cx, &row).await?;
-    tx.update(&old.task, &row.task, &standing).await?;
+    let facts = facts(tx, cx, &row).await?;
+    tx.update(&old.task, &row.task, &judged(cx, &row, &facts)).await?;
     let mut event = Event::of_change(change.kind, Some(&old.task), &row.task);
     event.fence = change.fence;
     event.data = EventData { changes: event.data.changes, ..change.data };
     append(tx, cx, event).await?;
-    Ok(row)
+    Ok((row, facts))
 }
 
 /// Writes a new task and its event; returns it with its insertion number.
@@ -112,14 +139,18 @@ pub(super) async fn append<T: Tx>(tx: &mut T, cx: &Cx, mut event: Event) -> Resu
 /// Judges a task anew from what stands around it.
 pub(super) async fn standing<T: Tx>(tx: &mut T, cx: &Cx, row: &Row) -> Result<Standing, Fault> {
     let facts = facts(tx, cx, row).await?;
+    Ok(judged(cx, row, &facts))
+}
+
+fn judged(cx: &Cx, row: &Row, facts: &Facts) -> Standing {
     let policy = cx.policy(&row.task.queue);
-    Ok(Standing {
+    Standing {
         open_blockers: row.open_blockers,
-        stage: Stage::of(&row.task, &facts, cx.now),
+        stage: Stage::of(&row.task, facts, cx.now),
         static_score: rank::static_score(&row.task, policy),
         bucketed: policy.is_bucketed(),
         guarded: policy.score.as_ref().is_some_and(|score| score.starvation_guard_minutes.is_some()),
-    })
+    }
 }
 
 /// What stands around a task; the blockers only as a count.
@@ -149,7 +180,7 @@ pub(super) async fn restand<T: Tx>(tx: &mut T, cx: &Cx, rows: Vec<Row>) -> Resul
         }
         let mut next = row.task.clone();
         next.open_since = next.open_since.max(cx.now);
-        stood.push(write(tx, cx, &row, Change::new(EventKind::Readied, next)).await?);
+        stood.push(write(tx, cx, &row, Change::new(EventKind::Readied, next)).await?.0);
     }
     Ok(stood)
 }

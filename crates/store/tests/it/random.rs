@@ -46,7 +46,7 @@ proptest! {
 #[test]
 fn a_long_program_is_accepted_refused_and_granted() {
     let mut dice = Dice::new(7);
-    let program: Vec<u64> = (0..400).map(|_| dice.below(u64::MAX)).collect();
+    let program: Vec<u64> = (0..600).map(|_| dice.below(u64::MAX)).collect();
     for tally in [on_sqlite(&program), on_postgres(&program)] {
         assert!(tally.accepted > 100 && tally.refused > 60 && tally.granted > 15, "{tally:?}");
     }
