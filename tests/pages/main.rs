@@ -8,8 +8,9 @@ use std::process::Command;
 
 use rota_tests::tree::root;
 
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     "README.md",
+    "docs/guides/loops.md",
     "docs/guides/mcp.md",
     "docs/guides/plan-and-claim.md",
     "docs/guides/queue-policy.md",

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use rota_store::Secret;
 
 use crate::args_control::{ImportArgs, PolicyArgs, QueueArgs, SchedArgs};
+use crate::args_loops::{DebugArgs, LoopArgs};
 
 /// Whose turn is it, why (not) this one, may it call the model now.
 #[derive(Parser)]
@@ -81,6 +82,10 @@ pub enum Command {
     Work(crate::args_run::WorkArgs),
     /// Show, check and publish the policy
     Policy(PolicyArgs),
+    /// Add loops, look at their trees, start over, give up, move
+    Loop(LoopArgs),
+    /// Look inside
+    Debug(DebugArgs),
     /// Explain why a task runs, or not
     ///
     /// Prints every check with its verdict, the score, the position and what would free it.

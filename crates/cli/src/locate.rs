@@ -75,6 +75,7 @@ pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
     let configured = configured_below(common, &base)?;
     let location = place(common, &configured, &base, &here)?;
     let now = common.now.as_deref().map(input::now).transpose().map_err(CliError::reading)?;
+    let runners = configured.config.runners();
     let scope = given(&common.scope, "ROTA_SCOPE")?.or(configured.config.scope);
     let scope = checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned());
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
@@ -87,6 +88,7 @@ pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
         ambient_lease: variable("ROTA_LEASE")?,
         now,
         host: Some(host()?),
+        runners,
     })
 }
 

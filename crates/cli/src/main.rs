@@ -3,6 +3,7 @@
 
 mod args;
 mod args_control;
+mod args_loops;
 mod args_run;
 mod commands;
 mod errors;

@@ -3,6 +3,7 @@
 use rota_core::{Caller, LeaseId, Refusal, TaskId, UnixMillis};
 use rota_store::Store;
 use rota_store::intents::Call;
+use rota_store::intents::read::Runners;
 
 use crate::Result;
 
@@ -23,13 +24,24 @@ pub struct Context<S> {
     pub now: Option<UnixMillis>,
     /// The host that would run tasks; none where hosts do not matter.
     pub host: Option<String>,
+    /// What is configured to run loops.
+    pub runners: Runners,
 }
 
 impl<S: Store> Context<S> {
     /// On a store, in the default scope, by nobody in particular.
     pub fn new(store: S) -> Self {
         let scope = "default".to_owned();
-        Self { store, scope, agent: None, lease: None, ambient_lease: None, now: None, host: None }
+        Self {
+            store,
+            scope,
+            agent: None,
+            lease: None,
+            ambient_lease: None,
+            now: None,
+            host: None,
+            runners: Runners::default(),
+        }
     }
 
     pub(crate) fn call(&self) -> Call {

@@ -18,6 +18,7 @@ pub mod import;
 pub mod input;
 pub mod list;
 pub mod log;
+pub mod loops;
 pub mod migrate;
 pub mod mirror;
 pub mod payload;

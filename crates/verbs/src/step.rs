@@ -15,8 +15,12 @@ pub(crate) async fn perform_and_show<S: Store, I: Intent>(
     id: TaskId,
     intent: I,
 ) -> Result<TaskPayload> {
+    Ok(TaskPayload::of_view(perform_and_view(cx, id, intent).await?))
+}
+
+async fn perform_and_view<S: Store, I: Intent>(cx: &Context<S>, id: TaskId, intent: I) -> Result<TaskView> {
     let show = Show { call: cx.call(), id };
-    Ok(TaskPayload::of_view(cx.store.perform(&AndShow { intent, show }).await?))
+    cx.store.perform(&AndShow { intent, show }).await
 }
 
 struct AndShow<I> {
@@ -36,8 +40,13 @@ impl<I: Intent> Intent for AndShow<I> {
 
 /// Takes one step on one task and shows it afterwards.
 pub(crate) async fn step<S: Store>(cx: &Context<S>, id: TaskId, command: Command) -> Result<TaskPayload> {
+    Ok(TaskPayload::of_view(step_view(cx, id, command).await?))
+}
+
+/// The same, for fronts that show it in words of their own.
+pub(crate) async fn step_view<S: Store>(cx: &Context<S>, id: TaskId, command: Command) -> Result<TaskView> {
     let one = OneStep(Settle::one(cx.call(), id.clone(), command));
-    perform_and_show(cx, id, one).await
+    perform_and_view(cx, id, one).await
 }
 
 /// A step whose refusal ends the transaction.

@@ -9,5 +9,6 @@ use crate::context::{Context, task_id};
 
 /// Explains why a task runs, or not.
 pub async fn why<S: Store>(cx: &Context<S>, id: &str) -> Result<Explanation> {
-    cx.store.perform(&Why { call: cx.call(), id: task_id(id)?, host: cx.host.clone() }).await
+    let (call, host, runners) = (cx.call(), cx.host.clone(), cx.runners.clone());
+    cx.store.perform(&Why { call, id: task_id(id)?, host, runners }).await
 }

@@ -5,6 +5,7 @@ mod control;
 mod import;
 mod init;
 mod log;
+mod loops;
 mod mcp;
 mod task;
 mod upkeep;
@@ -43,6 +44,8 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Policy(args)) => {
             control::policy(&cli.common, args).map_err(|error| error.with_usage_of(&["policy"]))
         }
+        Some(Command::Loop(args)) => loops::run(&cli.common, args),
+        Some(Command::Debug(args)) => loops::debug(&cli.common, args),
         Some(Command::Work(args)) => {
             work::run(&cli.common, args).map_err(|error| error.with_usage_of(&["work"]))
         }

@@ -2,6 +2,7 @@
 
 pub mod entries;
 pub mod log;
+pub mod loops;
 pub mod markdown;
 pub mod show;
 pub mod table;

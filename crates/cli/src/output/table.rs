@@ -52,7 +52,8 @@ pub fn attempts(attempts: &Attempts) -> String {
     table(&columns, attempts.attempts.iter().map(row).collect())
 }
 
-fn table(columns: &[(&str, usize)], rows: Vec<Vec<String>>) -> String {
+/// Columns with their least widths, and rows.
+pub(super) fn table(columns: &[(&str, usize)], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();
     }

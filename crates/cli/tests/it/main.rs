@@ -23,6 +23,7 @@ mod leases;
 mod list;
 mod locate;
 mod log;
+mod loops;
 mod mcp;
 mod moves;
 mod peek;

@@ -18,6 +18,7 @@ use std::time::Duration;
 use rota_core::Policy;
 use rota_core::policy::PolicyError;
 use rota_store::Secret;
+use rota_store::intents::read::Runners;
 
 pub use policy_words::PolicyWords;
 pub use settings::Setting;
@@ -86,6 +87,14 @@ impl Config {
     /// The policy with what the file names changed; an error if the two do not go together.
     pub fn apply_to(&self, policy: &Policy) -> Result<Policy, PolicyError> {
         self.policy.apply_to(policy)
+    }
+
+    /// The kinds that can be run, each with the upstream it calls. A file that says nothing about loops leaves it open
+    /// who runs them.
+    pub fn runners(&self) -> Runners {
+        let runs = self.loops.iter().filter(|(_, kind)| kind.run.is_some());
+        let kinds = runs.map(|(name, kind)| (name.clone(), kind.uses_api.clone())).collect();
+        Runners { kinds: (!self.loops.is_empty()).then_some(kinds) }
     }
 
     /// How loops of a kind are run; the defaults for a kind the file does not name.

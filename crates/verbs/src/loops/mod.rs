@@ -1,0 +1,82 @@
+//! `rota loop`: verbs on loops and their trees, and `rota debug scheduler`.
+
+mod add;
+mod cancel;
+mod config;
+mod list;
+mod move_tree;
+mod pause;
+mod reiterate;
+mod scheduler;
+mod show;
+mod tree;
+
+pub use add::{AddLoop, add, priority};
+pub use cancel::cancel;
+pub use config::{LoopConfig, config};
+pub use list::{ListLoops, Loops, list, statuses};
+pub use move_tree::move_tree;
+pub use pause::{pause, resume};
+pub use reiterate::reiterate;
+pub use scheduler::{PendingLoop, Scheduler, scheduler};
+pub use show::{ChildPayload, Iteration, ShownLoop, show};
+pub use tree::{LoopTree, TreeLine, tree};
+
+use rota_core::{Front, Task, TaskId, UnixMillis};
+use rota_store::intents::loops::TreeChange;
+use rota_store::intents::read::TaskView;
+use serde::Serialize;
+
+use crate::TaskPayload;
+
+pub(crate) use rota_store::intents::read::LOOPS;
+
+/// A loop as every interface shows it: a task in the words of loops, and what only loops have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields are those of the task")]
+pub struct LoopPayload {
+    #[serde(flatten)]
+    pub task: TaskPayload,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub triggered_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_iteration: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+impl LoopPayload {
+    fn new(task: Task, deps: Vec<TaskId>, ready_at: Option<UnixMillis>) -> Self {
+        Self {
+            triggered_by: task.triggered_by.clone(),
+            parent_iteration: task.parent_iteration,
+            host: task.host.clone(),
+            task: TaskPayload::new(task, deps, ready_at, Front::Loop),
+        }
+    }
+
+    fn of_task(task: Task) -> Self {
+        Self::new(task, Vec::new(), None)
+    }
+
+    fn of_view(view: TaskView) -> Self {
+        Self::new(view.task, view.deps, view.ready_at)
+    }
+}
+
+/// A loop that was changed together with others of its tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChangedTree {
+    /// The loop that was named.
+    #[serde(flatten)]
+    pub task: LoopPayload,
+    /// The others.
+    pub below: Vec<TaskId>,
+}
+
+impl ChangedTree {
+    fn of(change: TreeChange) -> Self {
+        Self { task: LoopPayload::of_task(change.task), below: change.below }
+    }
+}

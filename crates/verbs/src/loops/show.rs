@@ -1,0 +1,122 @@
+//! `loop show`: one loop with its children and iterations.
+
+use rota_core::event::{Event, EventKind};
+use rota_core::transition::Verb;
+use rota_core::{Front, Outcome, Task, TaskId, UnixMillis};
+use rota_store::intents::loops::ShowLoop;
+use rota_store::intents::read::Journal;
+use rota_store::{EventFilter, Intent, Outcome as Ran, Store, Tx};
+use serde::Serialize;
+
+use super::LoopPayload;
+use crate::Result;
+use crate::context::{Context, task_id};
+
+/// A loop in full.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownLoop {
+    /// The loop.
+    #[serde(flatten)]
+    pub task: LoopPayload,
+    /// Its children, in the order they were added.
+    pub children: Vec<ChildPayload>,
+    /// Every run of its body, told from the journal.
+    pub iterations: Vec<Iteration>,
+}
+
+/// A child as its parent sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChildPayload {
+    /// The loop.
+    pub id: TaskId,
+    /// Its kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Where it stands.
+    pub status: &'static str,
+    /// Its title.
+    pub title: String,
+}
+
+/// One run of a loop's body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Iteration {
+    /// Its number.
+    pub iteration: u32,
+    /// Under which lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_id: Option<String>,
+    /// When it began.
+    pub started_at: UnixMillis,
+    /// When it ended; none while it is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<UnixMillis>,
+    /// How the lease ended with it; none for one that the next followed at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+struct InFull {
+    show: ShowLoop,
+    journal: Journal,
+}
+
+impl Intent for InFull {
+    type Output = ((rota_store::intents::read::TaskView, Vec<Task>), Vec<Event>);
+
+    fn access(&self) -> rota_store::Access {
+        rota_store::Access::Read
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Ran<Self::Output> {
+        Ok((self.show.run(tx).await?, self.journal.run(tx).await?))
+    }
+}
+
+/// Shows a loop, its children and its iterations.
+pub async fn show<S: Store>(cx: &Context<S>, id: &str) -> Result<ShownLoop> {
+    let id = task_id(id)?;
+    let filter = EventFilter { task: Some(id.clone()), ..EventFilter::default() };
+    let journal = Journal { call: cx.call(), filter };
+    let in_full = InFull { show: ShowLoop { call: cx.call(), id }, journal };
+    let ((view, children), events) = cx.store.perform(&in_full).await?;
+    let child = |task: Task| ChildPayload {
+        status: task.status.word_for(Front::Loop, false),
+        id: task.id,
+        kind: task.kind,
+        title: task.title,
+    };
+    Ok(ShownLoop {
+        task: LoopPayload::of_view(view),
+        children: children.into_iter().map(child).collect(),
+        iterations: iterations(&events),
+    })
+}
+
+/// A grant or an `iterated` that changed the number begins one; the next one or the end of the lease ends it.
+fn iterations(events: &[Event]) -> Vec<Iteration> {
+    let mut list: Vec<Iteration> = Vec::new();
+    for event in events {
+        let number = event.data.changes.get("iteration");
+        let number = number.and_then(|number| serde_json::from_str::<u32>(number.as_str()).ok());
+        let begins = matches!(event.kind, EventKind::Step(Verb::Claim | Verb::Iterate));
+        let last = list.last_mut().filter(|last| last.ended_at.is_none());
+        match number.filter(|_| begins) {
+            Some(iteration) => {
+                if let Some(last) = last {
+                    last.ended_at = Some(event.at);
+                }
+                let lease_id = event.lease().map(|lease| lease.to_string());
+                let started_at = event.at;
+                list.push(Iteration { iteration, lease_id, started_at, ended_at: None, outcome: None });
+            }
+            None => {
+                if let (Some(last), Some(outcome)) = (last, event.data.outcome) {
+                    (last.ended_at, last.outcome) = (Some(event.at), Some(outcome));
+                }
+            }
+        }
+    }
+    list
+}
