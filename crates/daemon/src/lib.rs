@@ -1,8 +1,15 @@
 //! What Rota runs: the loops of a hierarchy, the agents behind them, and the daemon that looks after both.
 
 pub mod changes;
+pub mod children;
 pub mod config;
+pub mod control;
 pub mod desk;
+pub mod folders;
+pub mod iteration;
+pub mod manager;
+pub mod prompt;
 pub mod runner;
 pub mod signals;
 pub mod work;
+pub mod worktree;

@@ -1,0 +1,201 @@
+//! The control socket: `.rota/run/rota.sock`, for this user only. One line asks, one line answers.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::manager::Request;
+use crate::manager::happening::Status;
+use crate::runner::terminate::Urgency;
+
+/// The longest line.
+const LINE_BYTES: u64 = 64 * 1_024;
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "command")]
+pub enum Ask {
+    /// What is going on.
+    Status,
+    /// Stop; at once if so.
+    Down {
+        /// Without asking the agents.
+        now: bool,
+    },
+    /// Read the configuration again.
+    Reload,
+    /// Something changed.
+    Look,
+}
+
+/// What is answered.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "answer")]
+pub enum Answer {
+    /// It is done, or will be.
+    Done,
+    /// What is going on.
+    Status(Status),
+    /// It was not done.
+    Refused {
+        /// Why.
+        problem: String,
+    },
+}
+
+/// The folder of sockets and locks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunFolder(PathBuf);
+
+impl RunFolder {
+    /// Beneath `.rota`.
+    pub fn of(rota: &Path) -> Self {
+        Self(rota.join("run"))
+    }
+
+    /// Takes the folder for one daemon; none if another has it. Held until dropped.
+    pub fn take(&self) -> io::Result<Option<Held>> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let lock = std::fs::File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.0.join("rota.lock"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                lock.set_len(0)?;
+                (&lock).write_all(format!("{}\n", std::process::id()).as_bytes())?;
+                Ok(Some(Held { _lock: lock }))
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether a daemon has it.
+    pub fn is_taken(&self) -> bool {
+        let Ok(lock) = std::fs::File::open(self.0.join("rota.lock")) else { return false };
+        flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    }
+
+    /// Runs something with a short path to the socket: addresses of sockets end after 107 bytes, folders do not.
+    fn with_socket<T>(&self, run: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+        let path = self.0.join("rota.sock");
+        if path.as_os_str().len() < 100 || !cfg!(target_os = "linux") {
+            return run(&path);
+        }
+        let folder = std::fs::File::open(&self.0)?;
+        run(&PathBuf::from(format!("/proc/self/fd/{}/rota.sock", folder.as_raw_fd())))
+    }
+
+    /// Listens. Only who has the folder may.
+    pub fn listen(&self, _held: &Held) -> io::Result<UnixListener> {
+        match std::fs::remove_file(self.0.join("rota.sock")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.with_socket(|path| {
+            let listener = UnixListener::bind(path)?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+            Ok(listener)
+        })
+    }
+
+    /// Asks the daemon; none if there is none.
+    pub fn ask(&self, ask: Ask) -> io::Result<Option<Answer>> {
+        let connected = self.with_socket(|path| std::os::unix::net::UnixStream::connect(path));
+        let mut stream = match connected {
+            Ok(stream) => stream,
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(&line(&ask)?)?;
+        let mut text = String::new();
+        BufReader::new(stream.take(LINE_BYTES * 1_024)).read_line(&mut text)?;
+        serde_json::from_str(&text).map(Some).map_err(io::Error::other)
+    }
+}
+
+/// The folder is ours.
+pub struct Held {
+    _lock: std::fs::File,
+}
+
+fn line<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value).map_err(io::Error::other)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Answers whoever asks, by asking the manager.
+pub async fn serve(listener: UnixListener, manager: mpsc::Sender<Request>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let manager = manager.clone();
+                tokio::spawn(async move {
+                    // Whoever goes away or says nothing is let go.
+                    let _served = tokio::time::timeout(PATIENCE, answer(stream, manager)).await;
+                });
+            }
+            // No descriptors left, say: it passes.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn answer(stream: UnixStream, manager: mpsc::Sender<Request>) -> io::Result<()> {
+    let (from, mut to) = stream.into_split();
+    let mut text = String::new();
+    tokio::io::BufReader::new(from).take(LINE_BYTES).read_line(&mut text).await?;
+    let answer = match serde_json::from_str::<Ask>(&text) {
+        Ok(ask) => carry_out(ask, &manager).await,
+        Err(error) => Answer::Refused { problem: format!("not understood: {error}") },
+    };
+    to.write_all(&line(&answer)?).await
+}
+
+async fn carry_out(ask: Ask, manager: &mpsc::Sender<Request>) -> Answer {
+    let gone = || Answer::Refused { problem: "the daemon is ending".to_owned() };
+    match ask {
+        Ask::Status => {
+            let (to, status) = oneshot::channel();
+            if manager.send(Request::Status(to)).await.is_err() {
+                return gone();
+            }
+            status.await.map_or_else(|_| gone(), Answer::Status)
+        }
+        Ask::Reload => {
+            let (to, problem) = oneshot::channel();
+            if manager.send(Request::Reload(to)).await.is_err() {
+                return gone();
+            }
+            match problem.await {
+                Ok(None) => Answer::Done,
+                Ok(Some(problem)) => Answer::Refused { problem },
+                Err(_) => gone(),
+            }
+        }
+        Ask::Down { now } => {
+            let urgency = if now { Urgency::Tell } else { Urgency::Ask };
+            manager.send(Request::Down(urgency)).await.map_or_else(|_| gone(), |()| Answer::Done)
+        }
+        Ask::Look => manager.send(Request::Look).await.map_or_else(|_| gone(), |()| Answer::Done),
+    }
+}

@@ -1,0 +1,92 @@
+//! What a daemon tells of itself, for the terminal, the log and whoever asks.
+
+use std::collections::BTreeMap;
+
+use rota_store::intents::iterate::BacklogCounts;
+use serde::{Deserialize, Serialize};
+
+/// Something happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the log lines")]
+pub enum Happening {
+    /// A tick that began something, or after something had ended.
+    Tick { pending: u64, runnable: u64, selected: usize, running: usize, slots_available: usize },
+    /// A loop was chosen.
+    Selected { id: String, kind: String, priority: i64, age_ms: i64 },
+    /// An iteration began.
+    Began { id: String, kind: String, title: String, iteration: u32 },
+    /// An iteration did not pass; the next one begins.
+    NotPassed { id: String, iteration: u32, why: String },
+    /// A loop ended, or waits for its next turn.
+    Ended { id: String, kind: String, outcome: &'static str, detail: Option<String> },
+    /// Children were added.
+    Spawned { id: String, children: usize },
+    /// An upstream pushed back.
+    RateLimited { upstream: String, retry_after_secs: i64, consecutive_hits: u32 },
+    /// Loops that use a blocked upstream wait.
+    NotSelecting { upstream: String, until: Option<String> },
+    /// Too little space for new loops.
+    DiskLow { available_gb: u64 },
+    /// Enough again.
+    DiskFine,
+    /// A lease is gone, and its run is stopped.
+    Lapsed { id: String, why: String },
+    /// A worktree was not taken away.
+    WorktreeKept { id: String, why: String },
+    /// The store does not answer, or something else that may pass.
+    Trouble { problem: String },
+    /// The configuration was read again.
+    Reloaded,
+    /// The new configuration is wrong; the old one stays.
+    NotReloaded { problem: String },
+    /// The file says something else about the policy than what is published.
+    PolicyDiffers { version: String },
+    /// No more is begun.
+    Stopping,
+}
+
+/// A loop under way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct RunningLoop {
+    pub id: String,
+    pub lease: String,
+    pub title: String,
+    pub kind: String,
+    pub iteration: u32,
+    pub running_secs: u64,
+}
+
+/// What is going on, for whoever asks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// Whether it is stopping.
+    pub stopping: bool,
+    /// How many loops may run at once.
+    pub slots: usize,
+    /// What runs here.
+    pub running: Vec<RunningLoop>,
+    /// How many nothing holds back.
+    pub runnable: u64,
+    /// How many loops are in which state.
+    pub counts: BTreeMap<String, u64>,
+}
+
+impl Status {
+    /// Puts it together.
+    pub fn new(counts: &BacklogCounts, running: Vec<RunningLoop>, slots: usize, stopping: bool) -> Self {
+        let word = |status: &rota_core::Status| status.word_for(rota_core::Front::Loop, true).to_owned();
+        Self {
+            pid: std::process::id(),
+            stopping,
+            slots,
+            running,
+            runnable: counts.runnable,
+            counts: counts.by_status.iter().map(|(status, count)| (word(status), *count)).collect(),
+        }
+    }
+}

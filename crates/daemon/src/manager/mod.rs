@@ -1,0 +1,425 @@
+//! The loop manager: one task owns the state and talks to the store; iterations run in tasks of their own and report.
+//!
+//! A tick looks after what is under way, re-checks artifacts, and begins what may begin. It is driven by events (an
+//! iteration ends, the store changes, a request, a signal), with polling only as the floor. Trouble with one loop is
+//! that loop's: it is failed or parked with the reason, and the rest goes on.
+//!
+//! | to find out | look at |
+//! |---|---|
+//! | what a tick does | [`tick`] |
+//! | what follows an iteration | [`settle`] |
+//! | what others are told | [`happening`] |
+
+pub mod happening;
+mod settle;
+mod tick;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rota_core::transition::Command;
+use rota_core::{Caller, LeaseId, Refusal};
+use rota_store::intents::Call;
+use rota_store::intents::claim::{Claim, Wanted};
+use rota_store::intents::iterate::{Backlog, BacklogCounts, Begin};
+use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
+use rota_store::intents::settle::{Settle, Step};
+use rota_store::{AnyStore, Error, Outcome, Published};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::changes::Changes;
+use crate::config::Config;
+use crate::desk::Desk;
+use crate::folders::Folders;
+use crate::iteration::{Iteration, Verdict};
+use crate::runner::environment::Environment;
+use crate::runner::terminate::Urgency;
+use crate::signals::Signals;
+use happening::{Happening, RunningLoop, Status};
+
+/// The queue of loops.
+pub const QUEUE: &str = "loops";
+/// Where the policy sets no ceiling, so many loops run at once on one host.
+const DEFAULT_SLOTS: usize = 50;
+
+/// Everything a daemon is started with.
+pub struct Setup {
+    /// Where tasks are kept.
+    pub store: AnyStore,
+    /// Scope and name.
+    pub call: Call,
+    /// This host.
+    pub host: String,
+    /// The configuration, as read.
+    pub config: Config,
+    /// Where it was read from.
+    pub config_file: PathBuf,
+    /// Where things are.
+    pub folders: Folders,
+    /// What every program sees of the store.
+    pub environment: Environment,
+    /// How long to run.
+    pub until: Until,
+    /// Whether what the file says about the policy is published.
+    pub publish: bool,
+    /// Writes the plain copy of a policy that was published.
+    pub mirror: Box<dyn Fn(&Published) -> std::io::Result<()>>,
+}
+
+/// How long to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// Somebody stops it.
+    Stopped,
+    /// Nothing is left that could run.
+    Idle,
+    /// What the first tick began has ended.
+    FirstTick,
+}
+
+/// What others ask of a running daemon.
+#[derive(Debug)]
+pub enum Request {
+    /// What is going on.
+    Status(oneshot::Sender<Status>),
+    /// Stop.
+    Down(Urgency),
+    /// Read the configuration again; the answer is what is wrong with it.
+    Reload(oneshot::Sender<Option<String>>),
+    /// Something changed: look.
+    Look,
+}
+
+/// How it ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ending {
+    /// What is in the queue now.
+    pub counts: BacklogCounts,
+    /// Whether a signal or a request ended it.
+    pub stopped: bool,
+}
+
+/// An iteration under way.
+struct Running {
+    stop: watch::Sender<Option<Urgency>>,
+    started: Instant,
+    title: String,
+    kind: String,
+    iteration: u32,
+    renew_every: Duration,
+    renew_at: Instant,
+    expires_at: Instant,
+    is_lapsed: bool,
+}
+
+/// What an iteration's task reports.
+struct Report {
+    iteration: Iteration,
+    verdict: Verdict,
+}
+
+/// The owner of it all.
+struct Manager<'a> {
+    setup: Setup,
+    config: Arc<Config>,
+    config_time: Option<SystemTime>,
+    desk: Desk,
+    folders: Arc<Folders>,
+    observe: &'a mut dyn FnMut(&Happening, &[RunningLoop]),
+    running: BTreeMap<LeaseId, Running>,
+    reports: mpsc::UnboundedSender<Report>,
+    policy: Arc<Published>,
+    /// The kinds that may begin now.
+    kinds: Vec<String>,
+    /// Whether something that passes by itself keeps loops from beginning.
+    is_held_back: bool,
+    disk_is_low: bool,
+    artifacts_after: u64,
+    stopping: Option<Urgency>,
+    has_ticked: bool,
+    failed: Option<Error>,
+}
+
+/// Runs until told to stop, or for as long as the setup says.
+pub async fn run(
+    setup: Setup,
+    mut requests: mpsc::Receiver<Request>,
+    observe: &mut dyn FnMut(&Happening, &[RunningLoop]),
+) -> Outcome<Ending> {
+    let mut changes = Changes::watch(&setup.store).await?;
+    let wrong = |error: std::io::Error| Refusal::BadValue { problem: format!("signals: {error}") };
+    let mut signals = Signals::catch().map_err(wrong)?;
+    let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map_err(wrong)?;
+    let (reports, mut reported) = mpsc::unbounded_channel();
+    let desk = Desk { store: setup.store.clone() };
+    let (policy, _) = desk.perform(CurrentPolicy { call: setup.call.clone() }).await?;
+    let mut manager = Manager {
+        config: Arc::new(setup.config.clone()),
+        config_time: None,
+        folders: Arc::new(setup.folders.clone()),
+        desk,
+        observe,
+        running: BTreeMap::new(),
+        reports,
+        policy,
+        kinds: Vec::new(),
+        is_held_back: false,
+        disk_is_low: false,
+        artifacts_after: 0,
+        stopping: None,
+        has_ticked: false,
+        failed: None,
+        setup,
+    };
+    manager.config_time = manager.modified();
+    manager.publish_policy().await?;
+    loop {
+        manager.tick().await;
+        if manager.is_over().await {
+            break;
+        }
+        let renewal = manager.next_renewal();
+        let poll = manager.config.poll_interval;
+        tokio::select! {
+            Some(report) = reported.recv() => {
+                manager.settle(report).await;
+                while let Ok(report) = reported.try_recv() {
+                    manager.settle(report).await;
+                }
+            }
+            urgency = signals.next() => manager.stop(urgency),
+            _ = hangup.recv() => drop(manager.reload().await),
+            Some(request) = requests.recv() => manager.answer(request).await,
+            () = at(renewal) => manager.renew().await,
+            () = changes.wait(poll) => {}
+        }
+    }
+    manager.end().await
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Manager<'_> {
+    fn tell(&mut self, happening: Happening) {
+        let running = self.picture();
+        (self.observe)(&happening, &running);
+    }
+
+    fn picture(&self) -> Vec<RunningLoop> {
+        let shown = |(lease, run): (&LeaseId, &Running)| RunningLoop {
+            id: lease.task.to_string(),
+            lease: lease.to_string(),
+            title: run.title.clone(),
+            kind: run.kind.clone(),
+            iteration: run.iteration,
+            running_secs: run.started.elapsed().as_secs(),
+        };
+        self.running.iter().map(shown).collect()
+    }
+
+    fn slots(&self) -> usize {
+        let ceiling = self.policy.policy.queue(QUEUE).max_concurrent;
+        ceiling.map_or(DEFAULT_SLOTS, |ceiling| ceiling as usize)
+    }
+
+    /// What to begin, if anything may.
+    fn next(&self) -> Option<Begin> {
+        let limit = self.slots().saturating_sub(self.running.len());
+        let may = self.stopping.is_none() && !(self.has_ticked && self.setup.until == Until::FirstTick);
+        if !may || limit == 0 || self.kinds.is_empty() {
+            return None;
+        }
+        let claim = Claim {
+            call: self.setup.call.clone(),
+            queue: QUEUE.to_owned(),
+            limit,
+            agent: self.setup.call.actor.clone(),
+            ttl_ms: None,
+            wanted: Wanted::default(),
+            host: Some(self.setup.host.clone()),
+        };
+        Some(Begin { claim, kinds: self.kinds.clone(), binds_host: !self.config.shared_folder })
+    }
+
+    fn next_renewal(&self) -> Option<Instant> {
+        self.running.values().filter(|run| !run.is_lapsed).map(|run| run.renew_at).min()
+    }
+
+    /// Extends the leases that are due; what lost its lease is stopped before its result could count.
+    async fn renew(&mut self) {
+        let now = Instant::now();
+        let due: Vec<LeaseId> = self
+            .running
+            .iter()
+            .filter(|(_, run)| !run.is_lapsed && run.renew_at <= now)
+            .map(|(lease, _)| lease.clone())
+            .collect();
+        let step = |lease: &LeaseId| Step {
+            id: lease.task.clone(),
+            command: Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None },
+        };
+        let steps = due.iter().map(step).collect();
+        let renewed = self.desk.perform(Settle { call: self.setup.call.clone(), steps, then: None }).await;
+        let answers = match renewed {
+            Ok(settled) => settled.steps,
+            Err(error) => {
+                for lease in &due {
+                    if let Some(run) = self.running.get_mut(lease) {
+                        run.renew_at = now + (run.renew_every / 4).min(Duration::from_secs(5));
+                    }
+                }
+                return self.trouble(error);
+            }
+        };
+        for (lease, answer) in due.into_iter().zip(answers) {
+            match (answer, self.running.get_mut(&lease)) {
+                (Ok(_), Some(run)) => {
+                    run.expires_at = now + run.renew_every * 3;
+                    run.renew_at = now + run.renew_every;
+                }
+                (Err(refusal), Some(_)) => self.lapse(&lease, refusal.to_string()),
+                (_, None) => {}
+            }
+        }
+    }
+
+    /// Stops a run whose lease is gone.
+    fn lapse(&mut self, lease: &LeaseId, why: String) {
+        let Some(run) = self.running.get_mut(lease) else { return };
+        run.is_lapsed = true;
+        run.stop.send_replace(Some(Urgency::Ask));
+        self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
+    }
+
+    /// What may pass is told and tried again; anything else ends the daemon.
+    fn trouble(&mut self, error: Error) {
+        self.tell(Happening::Trouble { problem: error.to_string() });
+        if !matches!(&error, Error::Fault(fault) if fault.exit_code() == 75) {
+            self.failed.get_or_insert(error);
+            self.stop(Urgency::Ask);
+        }
+    }
+
+    fn stop(&mut self, urgency: Urgency) {
+        if self.stopping.is_none() {
+            self.tell(Happening::Stopping);
+        }
+        self.stopping = self.stopping.max(Some(urgency));
+        for run in self.running.values() {
+            run.stop.send_replace(self.stopping);
+        }
+    }
+
+    async fn answer(&mut self, request: Request) {
+        match request {
+            Request::Status(to) => {
+                let counts = self.counts(true).await.unwrap_or_default();
+                let status = Status::new(&counts, self.picture(), self.slots(), self.stopping.is_some());
+                // Whoever asked may have gone.
+                let _told = to.send(status);
+            }
+            Request::Down(urgency) => self.stop(urgency),
+            Request::Reload(to) => {
+                let problem = self.reload().await;
+                let _told = to.send(problem);
+            }
+            Request::Look => {}
+        }
+    }
+
+    async fn counts(&mut self, whole: bool) -> Option<BacklogCounts> {
+        let backlog = Backlog { call: self.setup.call.clone(), queue: QUEUE.to_owned(), whole };
+        match self.desk.perform(backlog).await {
+            Ok(counts) => Some(counts),
+            Err(error) => {
+                self.trouble(error);
+                None
+            }
+        }
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        std::fs::metadata(&self.setup.config_file).and_then(|data| data.modified()).ok()
+    }
+
+    /// Reads the configuration again; a bad one is refused and the old one stays.
+    async fn reload(&mut self) -> Option<String> {
+        self.config_time = self.modified();
+        let read = Config::read_if_there(&self.setup.config_file).map_err(|error| error.to_string());
+        let problem = match read {
+            Ok(config) => {
+                let before = std::mem::replace(&mut self.config, Arc::new(config.unwrap_or_default()));
+                match self.publish_policy().await {
+                    Ok(()) => None,
+                    Err(error) => {
+                        self.config = before;
+                        Some(error.to_string())
+                    }
+                }
+            }
+            Err(problem) => Some(problem),
+        };
+        self.tell(match &problem {
+            None => Happening::Reloaded,
+            Some(problem) => Happening::NotReloaded { problem: problem.clone() },
+        });
+        problem
+    }
+
+    /// Publishes what the file says about the policy, or says that it differs.
+    async fn publish_policy(&mut self) -> Outcome<()> {
+        let (current, _) = self.desk.perform(CurrentPolicy { call: self.setup.call.clone() }).await?;
+        let wanted = self.config.apply_to(&current.policy).map_err(Refusal::from)?;
+        self.policy = Arc::clone(&current);
+        if wanted == current.policy {
+            return Ok(());
+        }
+        if !self.setup.publish {
+            self.tell(Happening::PolicyDiffers { version: current.version.clone() });
+            return Ok(());
+        }
+        let based_on = Some(current.version.clone());
+        let publish = PublishPolicy { call: self.setup.call.clone(), policy: wanted, based_on };
+        self.policy = self.desk.perform(publish).await?;
+        if let Err(error) = (self.setup.mirror)(&self.policy) {
+            self.tell(Happening::Trouble {
+                problem: format!("the copy of the policy was not written: {error}"),
+            });
+        }
+        Ok(())
+    }
+
+    async fn is_over(&mut self) -> bool {
+        if !self.running.is_empty() {
+            return false;
+        }
+        if self.stopping.is_some() {
+            return true;
+        }
+        match self.setup.until {
+            Until::Stopped => false,
+            Until::FirstTick => true,
+            Until::Idle => {
+                let Some(counts) = self.counts(false).await else { return false };
+                let may_come = counts.cooling_until.is_some() || !counts.active.is_empty();
+                !may_come && !(self.is_held_back && counts.runnable > 0)
+            }
+        }
+    }
+
+    async fn end(mut self) -> Outcome<Ending> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let counts = self.counts(true).await.unwrap_or_default();
+        Ok(Ending { counts, stopped: self.stopping.is_some() })
+    }
+}

@@ -1,0 +1,229 @@
+//! One tick: look after what runs, re-check artifacts, see what may begin, begin it.
+
+use std::time::Duration;
+
+use rota_core::rank;
+use rota_core::{LeaseId, UnixMillis};
+use rota_store::intents::blocks::Blocks;
+use rota_store::intents::claim::Grant;
+use rota_store::intents::iterate::{AwaitingArtifact, Lapsed, NoteArtifacts};
+use rota_store::intents::policy::CurrentPolicy;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::happening::Happening;
+use super::{Manager, QUEUE, Report, Running};
+use crate::iteration::Iteration;
+use crate::worktree;
+
+/// How many tasks are looked at for their artifact in one tick.
+const ARTIFACTS: usize = 200;
+
+impl Manager<'_> {
+    pub(super) async fn tick(&mut self) {
+        if self.modified() != self.config_time {
+            self.reload().await;
+        }
+        self.check_leases().await;
+        if self.stopping.is_some() {
+            return;
+        }
+        match self.desk.perform(CurrentPolicy { call: self.setup.call.clone() }).await {
+            Ok((policy, _)) => self.policy = policy,
+            Err(error) => return self.trouble(error),
+        }
+        self.check_artifacts().await;
+        self.check_what_may_begin().await;
+        let granted = match self.next() {
+            Some(begin) => match self.desk.perform(begin).await {
+                Ok(granted) => granted,
+                Err(error) => return self.trouble(error),
+            },
+            None => Vec::new(),
+        };
+        self.has_ticked = true;
+        let selected = granted.len();
+        self.begin(granted);
+        if selected > 0 {
+            self.tell_tick(selected).await;
+        }
+    }
+
+    async fn tell_tick(&mut self, selected: usize) {
+        let Some(counts) = self.counts(false).await else { return };
+        let running = self.running.len();
+        self.tell(Happening::Tick {
+            pending: counts.runnable + u64::from(counts.cooling_until.is_some()),
+            runnable: counts.runnable,
+            selected,
+            running,
+            slots_available: self.slots().saturating_sub(running),
+        });
+    }
+
+    /// A loop that was paused, cancelled, deleted or granted elsewhere is stopped at once.
+    async fn check_leases(&mut self) {
+        let leases: Vec<LeaseId> =
+            self.running.iter().filter(|(_, run)| !run.is_lapsed).map(|(lease, _)| lease.clone()).collect();
+        if leases.is_empty() {
+            return;
+        }
+        match self.desk.perform(Lapsed { call: self.setup.call.clone(), leases }).await {
+            Ok(lapsed) => {
+                for (lease, status) in lapsed {
+                    let why = status.map_or("it is gone".to_owned(), |status| format!("it is {status} now"));
+                    self.lapse(&lease, why);
+                }
+            }
+            Err(error) => self.trouble(error),
+        }
+    }
+
+    /// Looks at the next few tasks that wait for an artifact.
+    async fn check_artifacts(&mut self) {
+        let look = AwaitingArtifact {
+            call: self.setup.call.clone(),
+            queue: QUEUE.to_owned(),
+            after_seq: self.artifacts_after,
+            limit: ARTIFACTS,
+        };
+        let waiting = match self.desk.perform(look).await {
+            Ok(waiting) => waiting,
+            Err(error) => return self.trouble(error),
+        };
+        self.artifacts_after = match waiting.last() {
+            Some(last) if waiting.len() == ARTIFACTS => last.seq,
+            _ => 0,
+        };
+        let is_here = |host: &Option<String>| host.as_ref().is_none_or(|host| *host == self.setup.host);
+        let there = |task: &&rota_core::Task| is_here(&task.host) && self.folders.has_artifact(task);
+        let triggered: Vec<_> = waiting.iter().filter(there).map(|task| task.id.clone()).collect();
+        if triggered.is_empty() {
+            return;
+        }
+        let note = NoteArtifacts { call: self.setup.call.clone(), triggered };
+        if let Err(error) = self.desk.perform(note).await {
+            self.trouble(error);
+        }
+    }
+
+    /// Which kinds have a runner, and nothing that holds them back: a blocked upstream, worktrees, the disk.
+    async fn check_what_may_begin(&mut self) {
+        self.is_held_back = false;
+        let config = std::sync::Arc::clone(&self.config);
+        let mut kinds: Vec<(&String, &crate::config::LoopKind)> =
+            config.loops.iter().filter(|(_, kind)| kind.run.is_some()).collect();
+        if self.is_disk_low(config.disk_min_free_bytes) {
+            self.is_held_back = true;
+            kinds.clear();
+        }
+        if kinds.iter().any(|(_, kind)| kind.worktree)
+            && worktree::count(&self.folders) >= config.max_worktrees
+        {
+            self.is_held_back = true;
+            kinds.retain(|(_, kind)| !kind.worktree);
+        }
+        let blocked = self.blocked_upstreams(&kinds).await;
+        if !blocked.is_empty() {
+            self.is_held_back = true;
+            kinds.retain(|(_, kind)| {
+                kind.uses_api.as_ref().is_none_or(|upstream| !blocked.contains(upstream))
+            });
+        }
+        self.kinds = kinds.into_iter().map(|(name, _)| name.clone()).collect();
+    }
+
+    async fn blocked_upstreams(&mut self, kinds: &[(&String, &crate::config::LoopKind)]) -> Vec<String> {
+        let mut upstreams: Vec<String> = kinds.iter().filter_map(|(_, kind)| kind.uses_api.clone()).collect();
+        upstreams.sort();
+        upstreams.dedup();
+        if upstreams.is_empty() {
+            return Vec::new();
+        }
+        let read = Blocks { call: self.setup.call.clone(), upstreams: upstreams.clone() };
+        let (now, rows) = match self.desk.perform(read).await {
+            Ok(read) => read,
+            // Unknown is blocked: nothing begins on a guess.
+            Err(error) => {
+                self.trouble(error);
+                return upstreams;
+            }
+        };
+        let holds = |until: Option<UnixMillis>| until.is_none_or(|until| until > now);
+        let blocked: Vec<_> =
+            rows.into_iter().filter(|row| row.hits > 0 && holds(row.blocked_until)).collect();
+        for row in &blocked {
+            let until = row.blocked_until.map(|until| until.to_string());
+            self.tell(Happening::NotSelecting { upstream: row.upstream.clone(), until });
+        }
+        blocked.into_iter().map(|row| row.upstream).collect()
+    }
+
+    fn is_disk_low(&mut self, minimum: u64) -> bool {
+        let Ok(space) = rustix::fs::statvfs(&self.folders.rota) else { return false };
+        let available = space.f_bavail.saturating_mul(space.f_frsize);
+        let is_low = available < minimum;
+        if is_low != self.disk_is_low {
+            self.disk_is_low = is_low;
+            self.tell(if is_low {
+                Happening::DiskLow { available_gb: available / 1_000_000_000 }
+            } else {
+                Happening::DiskFine
+            });
+        }
+        is_low
+    }
+
+    /// Starts what was granted.
+    pub(super) fn begin(&mut self, granted: Vec<Grant>) {
+        for grant in granted {
+            let task = grant.task;
+            let policy = self.policy.policy.queue(QUEUE);
+            let now = task.started_at.unwrap_or_default();
+            let priority = rank::score(&task, policy, now).map_or(0, |score| score.total);
+            let age_ms = now.get().saturating_sub(task.created_at.get());
+            let kind = task.kind.clone().unwrap_or_default();
+            self.tell(Happening::Selected { id: task.id.to_string(), kind, priority, age_ms });
+            self.start(task);
+        }
+    }
+
+    /// Starts an iteration in a task of its own.
+    pub(super) fn start(&mut self, task: rota_core::Task) {
+        let Some(lease) = task.lease() else { return };
+        let kind = task.kind.clone().unwrap_or_default();
+        let (stop, stopped) = watch::channel(self.stopping);
+        let now = Instant::now();
+        let ttl = Duration::from_millis(self.policy.policy.queue(QUEUE).lease_ttl_ms);
+        let renew_every = (ttl / 3).max(Duration::from_millis(10));
+        self.running.insert(
+            lease.clone(),
+            Running {
+                stop,
+                started: now,
+                title: task.title.clone(),
+                kind: kind.clone(),
+                iteration: task.iteration,
+                renew_every,
+                renew_at: now + renew_every,
+                expires_at: now + ttl,
+                is_lapsed: false,
+            },
+        );
+        let (id, title, number) = (task.id.to_string(), task.title.clone(), task.iteration);
+        let iteration = Iteration {
+            lease,
+            kind: self.config.kind(&kind),
+            folders: std::sync::Arc::clone(&self.folders),
+            environment: self.setup.environment.clone(),
+            task,
+        };
+        let reports = self.reports.clone();
+        tokio::spawn(async move {
+            let verdict = iteration.run(stopped).await;
+            // Nobody to hear of it only after the daemon has ended.
+            let _told = reports.send(Report { iteration, verdict });
+        });
+        self.tell(Happening::Began { id, kind, title, iteration: number });
+    }
+}
