@@ -78,6 +78,14 @@ pub enum Command {
     Queue(QueueArgs),
     /// Plan, grant and settle leases by policy
     Sched(SchedArgs),
+    /// Run the daemon: it picks loops, runs their agents, validates, iterates, spawns the children
+    Up(crate::args_run::UpArgs),
+    /// Show what the daemon of this workspace is doing
+    Status,
+    /// Stop the daemon of this workspace
+    Down(crate::args_run::DownArgs),
+    /// Let the daemon of this workspace read its configuration again
+    Reload,
     /// Run a command for each task: claim, keep the lease, settle by exit code, go on
     Work(crate::args_run::WorkArgs),
     /// Show, check and publish the policy

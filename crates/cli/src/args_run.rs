@@ -29,3 +29,30 @@ pub struct WorkArgs {
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
 }
+
+/// Runs the loops of queue `loops`: chooses by score, runs the agent that rota.yml names for the kind, validates, iterates
+/// with feedback, and adds the children that an iteration leaves in artifacts/children.jsonl.
+///
+/// The first TERM or INT stops it: no new starts, agents are asked to end and after 10 s killed, their tasks go back. The
+/// second kills at once. HUP, `rota reload` and a changed rota.yml are picked up while it runs.
+///
+/// Example: rota up --until-idle
+#[derive(Args, Debug)]
+pub struct UpArgs {
+    /// Begin what can begin now, and end when that has ended
+    #[arg(long, conflicts_with = "until_idle")]
+    pub once: bool,
+    /// End when nothing is left that could run; exit code 1 if anything failed or is parked
+    #[arg(long)]
+    pub until_idle: bool,
+    /// On PostgreSQL: publish what rota.yml says about the policy (on SQLite that is always done)
+    #[arg(long)]
+    pub publish: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct DownArgs {
+    /// Kill the agents instead of asking them
+    #[arg(long)]
+    pub now: bool,
+}

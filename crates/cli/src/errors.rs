@@ -27,6 +27,8 @@ pub enum CliError {
     OneLine(String),
     /// A file or stream failed.
     Io(String),
+    /// Nobody runs the daemon of this workspace.
+    NotRunning,
     /// The reader of our output went away.
     PipeClosed,
 }
@@ -118,6 +120,7 @@ impl CliError {
                 (format!("{}{}", if is_answer { "" } else { "error: " }, said.lines()), said.exit_code)
             }
             Self::Io(message) | Self::OneLine(message) => (format!("error: {}\n", escaped(message)), 1),
+            Self::NotRunning => ("error: no rota up runs here: start one with rota up\n".to_owned(), 2),
             Self::PipeClosed => (String::new(), 1),
         };
         if std::io::stderr().write_all(text.as_bytes()).is_err() {

@@ -64,6 +64,14 @@ fn place(common: &Common, configured: &Configured, base: &Path, here: &Path) -> 
     }
 }
 
+/// Where agents work, and `.rota` with what belongs to this workspace.
+pub fn workspace() -> CliResult<(PathBuf, PathBuf)> {
+    let (base, _) = base()?;
+    let rota = base.join(".rota");
+    make_folder(&rota)?;
+    Ok((base, rota))
+}
+
 /// The folder this program was started in.
 pub fn current_folder() -> CliResult<String> {
     Ok(base()?.1.to_string_lossy().into_owned())

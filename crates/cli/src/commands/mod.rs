@@ -8,6 +8,7 @@ mod log;
 mod loops;
 mod mcp;
 mod task;
+mod up;
 mod upkeep;
 mod why;
 mod work;
@@ -46,6 +47,10 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         }
         Some(Command::Loop(args)) => loops::run(&cli.common, args),
         Some(Command::Debug(args)) => loops::debug(&cli.common, args),
+        Some(Command::Up(args)) => up::run(&cli.common, &args).map_err(|error| error.with_usage_of(&["up"])),
+        Some(Command::Status) => up::status(&cli.common),
+        Some(Command::Down(args)) => up::down(&args),
+        Some(Command::Reload) => up::reload(),
         Some(Command::Work(args)) => {
             work::run(&cli.common, args).map_err(|error| error.with_usage_of(&["work"]))
         }

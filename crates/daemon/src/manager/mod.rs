@@ -27,6 +27,7 @@ use rota_store::intents::iterate::{Backlog, BacklogCounts, Begin};
 use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::{AnyStore, Error, Outcome, Published};
+use rota_verbs::{Context, mirror};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -65,8 +66,8 @@ pub struct Setup {
     pub until: Until,
     /// Whether what the file says about the policy is published.
     pub publish: bool,
-    /// Writes the plain copy of a policy that was published.
-    pub mirror: Box<dyn Fn(&Published) -> std::io::Result<()>>,
+    /// Where the plain copy of a policy that was published goes.
+    pub policy_copy: PathBuf,
 }
 
 /// How long to run.
@@ -389,10 +390,9 @@ impl Manager<'_> {
         let based_on = Some(current.version.clone());
         let publish = PublishPolicy { call: self.setup.call.clone(), policy: wanted, based_on };
         self.policy = self.desk.perform(publish).await?;
-        if let Err(error) = (self.setup.mirror)(&self.policy) {
-            self.tell(Happening::Trouble {
-                problem: format!("the copy of the policy was not written: {error}"),
-            });
+        let cx = Context { scope: self.setup.call.scope.clone(), ..Context::new(self.setup.store.clone()) };
+        if let Err(error) = mirror::write(&cx, &self.setup.policy_copy).await {
+            self.tell(Happening::Trouble { problem: format!("published, but not mirrored: {error}") });
         }
         Ok(())
     }

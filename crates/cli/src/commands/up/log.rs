@@ -1,0 +1,160 @@
+//! One line per event, for logs.
+
+use std::io::Write;
+
+use rota_core::text::escaped;
+use rota_daemon::manager::happening::{Happening, RunningLoop};
+use serde_json::{Map, Value, json};
+
+use super::Show;
+
+/// How much it matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    Info,
+    Warn,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Debug => "DEBUG",
+            Self::Info => "INFO",
+            Self::Warn => "WARN",
+        }
+    }
+}
+
+/// A happening as a message with fields.
+pub struct Line {
+    pub level: Level,
+    pub message: &'static str,
+    pub fields: Map<String, Value>,
+}
+
+fn line(level: Level, message: &'static str, fields: Value) -> Line {
+    let fields = match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    Line { level, message, fields }
+}
+
+impl Line {
+    /// The messages and fields that scripts look for.
+    pub fn of(happening: &Happening) -> Self {
+        use Level::{Debug, Info, Warn};
+        match happening {
+            Happening::Tick { pending, runnable, selected, running, slots_available } => line(
+                Info,
+                "Scheduler tick",
+                json!({"pending": pending, "runnable": runnable, "selected": selected, "running": running,
+                       "slots_available": slots_available}),
+            ),
+            Happening::Selected { id, kind, priority, age_ms } => line(
+                Debug,
+                "Selected loop for execution",
+                json!({"loop_id": id, "loop_type": kind, "priority": priority, "age_ms": age_ms}),
+            ),
+            Happening::Began { id, kind, iteration, .. } => line(
+                Info,
+                "Iteration started",
+                json!({"loop_id": id, "loop_type": kind, "iteration": iteration}),
+            ),
+            Happening::NotPassed { id, iteration, why } => line(
+                Info,
+                "Iteration not passed",
+                json!({"loop_id": id, "iteration": iteration, "reason": why}),
+            ),
+            Happening::Ended { id, kind, outcome, detail } => line(
+                Info,
+                "Loop ended",
+                json!({"loop_id": id, "loop_type": kind, "outcome": outcome, "reason": detail}),
+            ),
+            Happening::Spawned { id, children } => {
+                line(Info, "Children added", json!({"loop_id": id, "children": children}))
+            }
+            Happening::RateLimited { upstream, retry_after_secs, consecutive_hits } => line(
+                Warn,
+                "Rate limited, backing off globally",
+                json!({"retry_after_secs": retry_after_secs, "consecutive_hits": consecutive_hits,
+                       "upstream": upstream}),
+            ),
+            Happening::NotSelecting { upstream, until } => line(
+                Debug,
+                "Rate limited, not selecting new loops",
+                json!({"until": until, "upstream": upstream}),
+            ),
+            Happening::DiskLow { available_gb } => {
+                line(Warn, "Low disk space, pausing new loop creation", json!({"available_gb": available_gb}))
+            }
+            Happening::DiskFine => line(Info, "Disk space is enough again", json!({})),
+            Happening::Lapsed { id, why } => {
+                line(Warn, "Lease is gone, stopping the run", json!({"loop_id": id, "reason": why}))
+            }
+            Happening::WorktreeKept { id, why } => {
+                line(Warn, "Worktree kept", json!({"loop_id": id, "reason": why}))
+            }
+            Happening::Trouble { problem } => line(Warn, "Trouble", json!({"problem": problem})),
+            Happening::Reloaded => line(Info, "Configuration reloaded", json!({})),
+            Happening::NotReloaded { problem } => {
+                line(Warn, "Configuration refused, the old one stays", json!({"problem": problem}))
+            }
+            Happening::PolicyDiffers { version } => line(
+                Warn,
+                "rota.yml differs from the published policy, which decides (use --publish)",
+                json!({"version": version}),
+            ),
+            Happening::Stopping => line(Info, "Stopping", json!({})),
+        }
+    }
+}
+
+/// Writes lines to stderr, from the level that ROTA_LOG names.
+pub struct Log {
+    json: bool,
+    least: Level,
+}
+
+impl Log {
+    pub fn new(json: bool) -> Self {
+        let least = match std::env::var("ROTA_LOG").as_deref() {
+            Ok("debug") => Level::Debug,
+            Ok("warn") => Level::Warn,
+            _ => Level::Info,
+        };
+        Self { json, least }
+    }
+
+    fn text(&self, line: &Line) -> String {
+        let time = rota_store::clock::system_now().to_string();
+        let level = line.level.word();
+        if self.json {
+            let mut object = Map::new();
+            object.insert("time".into(), time.into());
+            object.insert("level".into(), level.into());
+            object.insert("message".into(), line.message.into());
+            object.extend(line.fields.clone());
+            return Value::Object(object).to_string();
+        }
+        let field = |(name, value): (&String, &Value)| match value {
+            Value::Null => String::new(),
+            Value::String(text) if text.contains([' ', '"', '=']) => format!(" {name}={:?}", escaped(text)),
+            Value::String(text) => format!(" {name}={}", escaped(text)),
+            other => format!(" {name}={other}"),
+        };
+        let fields: String = line.fields.iter().map(field).collect();
+        format!("{time} {level:5} {}{fields}", line.message)
+    }
+}
+
+impl Show for Log {
+    fn see(&mut self, happening: &Happening, _running: &[RunningLoop]) {
+        let line = Line::of(happening);
+        if line.level >= self.least {
+            // Nobody has to listen.
+            let _said = writeln!(std::io::stderr().lock(), "{}", self.text(&line));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `rota up`, and what asks a running one: `rota status`, `rota down`, `rota reload`.
+
+mod log;
+mod tree;
+mod view;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rota_core::Status as TaskStatus;
+use rota_core::text::escaped;
+use rota_daemon::control::{self, Answer, Ask, RunFolder};
+use rota_daemon::folders::Folders;
+use rota_daemon::manager::happening::{Happening, RunningLoop, Status};
+use rota_daemon::manager::{self, Setup, Until};
+use rota_store::AnyStore;
+use rota_store::intents::Call;
+use rota_verbs::Payload;
+use tokio::sync::mpsc;
+
+use crate::args::Common;
+use crate::args_run::{DownArgs, UpArgs};
+use crate::errors::{CliError, CliResult};
+use crate::{locate, output};
+
+/// How long `rota down` waits for the end: longer than agents have to end.
+const DOWN: Duration = Duration::from_secs(30);
+
+pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
+    if common.now.is_some() {
+        return Err(CliError::value("--now: `rota up` goes by the store's clock"));
+    }
+    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
+    let (workspace, rota) = locate::workspace()?;
+    let run_folder = RunFolder::of(&rota);
+    let named = |error: std::io::Error| CliError::Io(format!("{}: {error}", rota.join("run").display()));
+    let Some(held) = run_folder.take().map_err(named)? else {
+        return Err(CliError::Io(
+            "another rota up runs here: see rota status, end it with rota down".to_owned(),
+        ));
+    };
+    let cx = locate::context(common)?;
+    let host = locate::host()?;
+    let actor = cx.agent.clone().unwrap_or_else(|| format!("rota-up@{host}"));
+    let mut environment = std::collections::BTreeMap::new();
+    environment.insert("ROTA_SCOPE".into(), cx.scope.clone().into());
+    if let Some(store) = locate::store_for_children(common)? {
+        environment.insert("ROTA_STORE".into(), store.into());
+    }
+    let setup = Setup {
+        publish: args.publish || !matches!(cx.store, AnyStore::Postgres(_)),
+        store: cx.store.clone(),
+        call: Call { scope: cx.scope.clone(), now: None, actor: Some(actor) },
+        host,
+        config: locate::configured(common)?.config,
+        config_file: locate::config_file(common)?,
+        folders: Folders { workspace, rota: rota.clone() },
+        environment,
+        until: match (args.once, args.until_idle) {
+            (true, _) => Until::FirstTick,
+            (_, true) => Until::Idle,
+            _ => Until::Stopped,
+        },
+        policy_copy: locate::policy_file(common)?,
+    };
+    let mut show = show(common.json);
+    let ending = runtime.block_on(async {
+        let (ask, requests) = mpsc::channel(16);
+        let listener = run_folder.listen(&held).map_err(named)?;
+        tokio::spawn(control::serve(listener, ask));
+        let mut observe = |happening: &Happening, running: &[RunningLoop]| show.see(happening, running);
+        manager::run(setup, requests, &mut observe).await.map_err(CliError::from)
+    })?;
+    show.end();
+    if !common.json {
+        output::print(&tree::text(&cx)?)?;
+    }
+    let bad = ending.counts.of(TaskStatus::Failed) + ending.counts.of(TaskStatus::Parked);
+    let failed = args.until_idle && (bad > 0 || ending.stopped);
+    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Somebody who shows what happens.
+trait Show {
+    fn see(&mut self, happening: &Happening, running: &[RunningLoop]);
+    fn end(&mut self) {}
+}
+
+fn show(json: bool) -> Box<dyn Show> {
+    if !json && std::io::stderr().is_terminal() {
+        Box::new(view::View::new())
+    } else {
+        Box::new(log::Log::new(json))
+    }
+}
+
+fn ask(what: Ask) -> CliResult<Answer> {
+    let (_, rota) = locate::workspace()?;
+    let answer = RunFolder::of(&rota).ask(what);
+    match answer.map_err(|error| CliError::Io(format!("the daemon does not answer: {error}")))? {
+        Some(Answer::Refused { problem }) => Err(CliError::Io(problem)),
+        Some(answer) => Ok(answer),
+        None => Err(CliError::NotRunning),
+    }
+}
+
+pub fn status(common: &Common) -> CliResult<ExitCode> {
+    match ask(Ask::Status)? {
+        Answer::Status(status) if common.json => output::print(&Payload::new(status).to_text())?,
+        Answer::Status(status) => output::print(&in_words(&status))?,
+        other => return Err(CliError::Io(format!("the daemon answers something else: {other:?}"))),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_words(status: &Status) -> String {
+    let counts: Vec<String> = status.counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let state = if status.stopping { "stopping" } else { "running" };
+    let mut text = format!(
+        "rota up (pid {}) is {state}: {}/{} slots, {} runnable\n",
+        status.pid,
+        status.running.len(),
+        status.slots,
+        status.runnable
+    );
+    if !counts.is_empty() {
+        text.push_str(&format!("loops: {}\n", counts.join(", ")));
+    }
+    for run in &status.running {
+        let (id, title) = (escaped(&run.id), escaped(&run.title));
+        let (kind, age) = (escaped(&run.kind), view::age(run.running_secs));
+        text.push_str(&format!("  {kind} {id}  iteration {}  {age}  {title}\n", run.iteration));
+    }
+    text
+}
+
+pub fn down(args: &DownArgs) -> CliResult<ExitCode> {
+    ask(Ask::Down { now: args.now })?;
+    let (_, rota) = locate::workspace()?;
+    let (folder, start) = (RunFolder::of(&rota), Instant::now());
+    while folder.is_taken() {
+        if start.elapsed() > DOWN {
+            return Err(CliError::Io(format!("the daemon has not ended after {} s", DOWN.as_secs())));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    output::print("stopped\n")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn reload() -> CliResult<ExitCode> {
+    ask(Ask::Reload)?;
+    output::print("reloaded\n")?;
+    Ok(ExitCode::SUCCESS)
+}
