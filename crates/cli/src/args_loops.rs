@@ -52,6 +52,10 @@ pub enum LoopCommand {
     ///
     /// Refused while something of the tree runs. Example: rota loop move plan-1 --host build-2
     Move(LoopMoveArgs),
+    /// Print what an iteration's agent and validation printed
+    ///
+    /// Example: rota loop logs ralph-7 -f
+    Logs(LoopLogsArgs),
     /// Show the settings of a loop, and where each comes from
     ///
     /// Example: rota loop config ralph-7
@@ -126,4 +130,16 @@ pub enum DebugCommand {
     ///
     /// Example: rota debug scheduler
     Scheduler,
+}
+
+#[derive(Args, Debug)]
+pub struct LoopLogsArgs {
+    #[command(flatten)]
+    pub id: IdArg,
+    /// Of this iteration instead of the last
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub iteration: Option<String>,
+    /// Go on as it grows, until the loop runs no longer
+    #[arg(short, long)]
+    pub follow: bool,
 }

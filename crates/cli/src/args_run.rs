@@ -54,5 +54,5 @@ pub struct UpArgs {
 pub struct DownArgs {
     /// Kill the agents instead of asking them
     #[arg(long)]
-    pub now: bool,
+    pub kill: bool,
 }

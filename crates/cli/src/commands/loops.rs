@@ -8,7 +8,7 @@ use rota_core::text::escaped;
 use rota_store::block_on;
 use rota_verbs::loops::{self, AddLoop, ChangedTree, ListLoops, LoopPayload};
 
-use super::help_of;
+use super::{help_of, logs, up};
 use crate::args::{Common, IdArg};
 use crate::args_loops::{
     DebugArgs, DebugCommand, LoopAddArgs, LoopArgs, LoopCommand, LoopListArgs, LoopMoveArgs,
@@ -31,12 +31,19 @@ pub fn run(common: &Common, args: LoopArgs) -> CliResult<ExitCode> {
         LoopCommand::Resume(_) => "resume",
         LoopCommand::Move(_) => "move",
         LoopCommand::Config(_) => "config",
+        LoopCommand::Logs(_) => "logs",
     };
-    dispatch(common, command).map_err(|error| error.with_usage_of(&["loop", verb]))
+    let is_read = matches!(verb, "list" | "tree" | "show" | "config" | "logs");
+    let code = dispatch(common, command).map_err(|error| error.with_usage_of(&["loop", verb]))?;
+    if !is_read {
+        up::nudge()?;
+    }
+    Ok(code)
 }
 
 fn dispatch(common: &Common, command: LoopCommand) -> CliResult<ExitCode> {
     match command {
+        LoopCommand::Logs(args) => logs::run(common, &args),
         LoopCommand::Add(args) => add(common, args),
         LoopCommand::List(args) => list(common, &args),
         LoopCommand::Tree(args) => {

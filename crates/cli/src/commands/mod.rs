@@ -5,6 +5,7 @@ mod control;
 mod import;
 mod init;
 mod log;
+mod logs;
 mod loops;
 mod mcp;
 mod task;

@@ -35,6 +35,7 @@ mod queue;
 mod sched;
 mod show;
 mod support;
+mod up;
 mod update;
 mod upkeep;
 mod why;

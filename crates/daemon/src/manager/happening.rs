@@ -9,8 +9,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the log lines")]
 pub enum Happening {
-    /// A tick that began something, or after something had ended.
-    Tick { pending: u64, runnable: u64, selected: usize, running: usize, slots_available: usize },
+    /// A tick; news if it began something, or something had ended.
+    Tick {
+        pending: u64,
+        runnable: u64,
+        selected: usize,
+        running: usize,
+        slots_available: usize,
+        is_news: bool,
+    },
     /// A loop was chosen.
     Selected { id: String, kind: String, priority: i64, age_ms: i64 },
     /// An iteration began.

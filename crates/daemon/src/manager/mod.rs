@@ -66,6 +66,8 @@ pub struct Setup {
     pub until: Until,
     /// Whether what the file says about the policy is published.
     pub publish: bool,
+    /// Whether ticks without news are told too.
+    pub verbose: bool,
     /// Where the plain copy of a policy that was published goes.
     pub policy_copy: PathBuf,
 }
@@ -139,6 +141,11 @@ struct Manager<'a> {
     is_held_back: bool,
     disk_is_low: bool,
     artifacts_after: u64,
+    /// How many loops were begun since the last tick that was told, and whether any ended.
+    begun: usize,
+    has_news: bool,
+    /// Open loops, and when they were counted.
+    pending: Option<(Instant, u64)>,
     stopping: Option<Urgency>,
     has_ticked: bool,
     failed: Option<Error>,
@@ -170,6 +177,9 @@ pub async fn run(
         is_held_back: false,
         disk_is_low: false,
         artifacts_after: 0,
+        begun: 0,
+        has_news: false,
+        pending: None,
         stopping: None,
         has_ticked: false,
         failed: None,

@@ -21,6 +21,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::fr
 
 impl Manager<'_> {
     pub(super) async fn settle(&mut self, report: Report) {
+        self.has_news = true;
         let Report { iteration, verdict } = report;
         let lease = iteration.lease.clone();
         let Some(run) = self.running.remove(&lease) else { return };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rota_core::rank;
-use rota_core::{LeaseId, UnixMillis};
+use rota_core::{LeaseId, Status, UnixMillis};
 use rota_store::intents::blocks::Blocks;
 use rota_store::intents::claim::Grant;
 use rota_store::intents::iterate::{AwaitingArtifact, Lapsed, NoteArtifacts};
@@ -18,6 +18,8 @@ use crate::worktree;
 
 /// How many tasks are looked at for their artifact in one tick.
 const ARTIFACTS: usize = 200;
+/// How often open loops are counted for people.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 impl Manager<'_> {
     pub(super) async fn tick(&mut self) {
@@ -42,22 +44,30 @@ impl Manager<'_> {
             None => Vec::new(),
         };
         self.has_ticked = true;
-        let selected = granted.len();
         self.begin(granted);
-        if selected > 0 {
-            self.tell_tick(selected).await;
+        let is_news = std::mem::take(&mut self.has_news);
+        if is_news || self.setup.verbose {
+            self.tell_tick(is_news).await;
         }
     }
 
-    async fn tell_tick(&mut self, selected: usize) {
-        let Some(counts) = self.counts(false).await else { return };
+    /// Counting what is open looks at every loop, so it is done at most once a second; the rest is counted each time.
+    async fn tell_tick(&mut self, is_news: bool) {
+        let counted = self.pending.filter(|(when, _)| when.elapsed() < COUNT_EVERY);
+        let Some(counts) = self.counts(counted.is_none()).await else { return };
+        let pending = counted.map_or_else(|| counts.of(Status::Open), |(_, pending)| pending);
+        if counted.is_none() {
+            self.pending = Some((Instant::now(), pending));
+        }
         let running = self.running.len();
+        let selected = std::mem::take(&mut self.begun);
         self.tell(Happening::Tick {
-            pending: counts.runnable + u64::from(counts.cooling_until.is_some()),
+            pending,
             runnable: counts.runnable,
             selected,
             running,
             slots_available: self.slots().saturating_sub(running),
+            is_news,
         });
     }
 
@@ -176,6 +186,8 @@ impl Manager<'_> {
 
     /// Starts what was granted.
     pub(super) fn begin(&mut self, granted: Vec<Grant>) {
+        self.begun += granted.len();
+        self.has_news |= !granted.is_empty();
         for grant in granted {
             let task = grant.task;
             let policy = self.policy.policy.queue(QUEUE);

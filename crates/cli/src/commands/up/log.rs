@@ -46,8 +46,8 @@ impl Line {
     pub fn of(happening: &Happening) -> Self {
         use Level::{Debug, Info, Warn};
         match happening {
-            Happening::Tick { pending, runnable, selected, running, slots_available } => line(
-                Info,
+            Happening::Tick { pending, runnable, selected, running, slots_available, is_news } => line(
+                if *is_news { Info } else { Debug },
                 "Scheduler tick",
                 json!({"pending": pending, "runnable": runnable, "selected": selected, "running": running,
                        "slots_available": slots_available}),
@@ -111,6 +111,15 @@ impl Line {
     }
 }
 
+/// The level that ROTA_LOG names.
+pub fn least() -> Level {
+    match std::env::var("ROTA_LOG").as_deref() {
+        Ok("debug") => Level::Debug,
+        Ok("warn") => Level::Warn,
+        _ => Level::Info,
+    }
+}
+
 /// Writes lines to stderr, from the level that ROTA_LOG names.
 pub struct Log {
     json: bool,
@@ -119,12 +128,7 @@ pub struct Log {
 
 impl Log {
     pub fn new(json: bool) -> Self {
-        let least = match std::env::var("ROTA_LOG").as_deref() {
-            Ok("debug") => Level::Debug,
-            Ok("warn") => Level::Warn,
-            _ => Level::Info,
-        };
-        Self { json, least }
+        Self { json, least: least() }
     }
 
     fn text(&self, line: &Line) -> String {

@@ -49,6 +49,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         environment.insert("ROTA_STORE".into(), store.into());
     }
     let setup = Setup {
+        verbose: log::least() == log::Level::Debug,
         publish: args.publish || !matches!(cx.store, AnyStore::Postgres(_)),
         store: cx.store.clone(),
         call: Call { scope: cx.scope.clone(), now: None, actor: Some(actor) },
@@ -136,7 +137,7 @@ fn in_words(status: &Status) -> String {
 }
 
 pub fn down(args: &DownArgs) -> CliResult<ExitCode> {
-    ask(Ask::Down { now: args.now })?;
+    ask(Ask::Down { now: args.kill })?;
     let (_, rota) = locate::workspace()?;
     let (folder, start) = (RunFolder::of(&rota), Instant::now());
     while folder.is_taken() {
@@ -147,6 +148,14 @@ pub fn down(args: &DownArgs) -> CliResult<ExitCode> {
     }
     output::print("stopped\n")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets a running daemon look at once; without one, whoever comes later looks anyway.
+pub fn nudge() -> CliResult<()> {
+    let (_, rota) = locate::workspace()?;
+    // It would have looked by itself a moment later.
+    let _told = RunFolder::of(&rota).ask(Ask::Look);
+    Ok(())
 }
 
 pub fn reload() -> CliResult<ExitCode> {
