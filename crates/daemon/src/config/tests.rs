@@ -115,7 +115,10 @@ fn the_file_changes_what_it_names_and_nothing_else() {
         policy.gate.initial_backoff_secs = 110;
         policy
     });
-    assert_eq!(error.unwrap_err().to_string(), "gate.maxBackoffSecs: below initialBackoffSecs (110)");
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "gate.maxBackoffSecs: expected at least initialBackoffSecs (110), got 100"
+    );
 }
 
 #[test]
@@ -162,92 +165,95 @@ fn one_thing_said_twice_must_agree() {
     assert_eq!(policy_of(agreeing).gate.max_concurrent, 4);
 }
 
+/// What is wrong, and what is said; `{known_top}` and `{known_kind}` stand for the known keys.
+const REFUSED: &[(&str, &str)] = &[
+    ("- a", "top: expected a mapping, got a list"),
+    ("scop: x", "scop: unknown key, did you mean 'scope'? {known_top}"),
+    ("colour: x", "colour: unknown key {known_top}"),
+    ("loops: {ralph: {rn: x}}", "loops.ralph.rn: unknown key, did you mean 'run'? {known_kind}"),
+    ("1: x", ": expected a text as key, got 1"),
+    (
+        "concurrency: {max-lops: 3}",
+        "concurrency.max-lops: unknown key, did you mean 'max_loops'? \
+             (known here: max_api_calls, max_loops, max_worktrees, per_type)",
+    ),
+    (
+        "concurrency: {per_type: {rlph: 3}}",
+        "concurrency.per_type.rlph: unknown key, did you mean 'ralph'? (known here: phase, plan, ralph, spec)",
+    ),
+    ("scope: [1]", "scope: expected a text, got a list"),
+    ("scope: 7", "scope: expected a text (in quotes), got 7"),
+    ("scheduler: 3", "scheduler: expected a mapping, got 3"),
+    ("supervisor: [x]", "supervisor: expected a mapping, got a list"),
+    (
+        "concurrency: {max_loops: 0}",
+        "concurrency.max_loops: expected a whole number from 1 to 1000000, got 0",
+    ),
+    (
+        "concurrency: {max_loops: 1.5}",
+        "concurrency.max_loops: expected a whole number from 1 to 1000000, got 1.5",
+    ),
+    (
+        "scheduler: {poll_interval_secs: -1}",
+        "scheduler.poll_interval_secs: expected a number from 0.001 to 3600 with at most three decimals, got -1",
+    ),
+    (
+        "disk: {min_free_gb: .nan}",
+        "disk.min_free_gb: expected a number from 0 to 1000000 with at most three decimals, got .nan",
+    ),
+    (
+        "rate_limit: {default_priority: urgent}",
+        "rate_limit.default_priority: expected one of critical, high, normal, low, got \"urgent\"",
+    ),
+    (
+        "rate_limit: {initial_backoff_secs: 130}",
+        "rate_limit.max_backoff_secs: does not go with initial_backoff_secs \
+             (gate.maxBackoffSecs: expected at least initialBackoffSecs (130), got 120)",
+    ),
+    ("loops: {ralph: {run: []}}", "loops.ralph.run: names no program"),
+    ("loops: {ralph: {run: ''}}", "loops.ralph.run: is empty"),
+    ("loops: {ralph: {run: [sleep, 5]}}", "loops.ralph.run[1]: expected a text (in quotes), got 5"),
+    (
+        "loops: {ralph: {validate: 5}}",
+        "loops.ralph.validate: expected a text for `sh -c`, or a list of texts, got 5",
+    ),
+    (
+        "loops: {ralph: {worktree: yes please}}",
+        "loops.ralph.worktree: expected true or false, got \"yes please\"",
+    ),
+    (
+        "loops: {ralph: {uses_api: true}}",
+        "loops.ralph.uses_api: expected the name of an upstream, or false, got true",
+    ),
+    (
+        "loops: {ralph: {env: {ROTA_TASK: x}}}",
+        "loops.ralph.env.ROTA_TASK: ROTA_TASK: names that begin with ROTA_ are set by rota itself",
+    ),
+    ("loops: {ralph: {pass_env: ['*']}}", "loops.ralph.pass_env: '' cannot be the name of a variable"),
+    ("loops: {a-b: {}, a_b: {}}", "loops.a_b: differs from 'a-b' only in '-' and '_'"),
+    (
+        "concurrency: {max_api_calls: 4}\nrate_limit: {max_concurrent_api_calls: 5}",
+        "rate_limit.max_concurrent_api_calls: says 5, but concurrency.max_api_calls says 4, and both mean one thing",
+    ),
+    (
+        "disk: {min_free_gb: 4}\ndisk_quota_min_gb: 5",
+        "disk_quota_min_gb: says 5, but disk.min_free_gb says 4, and both mean one thing",
+    ),
+    (
+        "concurrency: {max_loops: 4, max-loops: 5}",
+        "concurrency: 'max_loops' and 'max-loops' say different things",
+    ),
+];
+
+const KNOWN_TOP: &str = "(known here: scope, store, shared_folder, loops, scheduler, concurrency, rate_limit, disk, \
+                         disk_quota_min_gb, supervisor, gateway)";
+const KNOWN_KIND: &str = "(known here: run, validate, uses_api, max_iterations, timeout_secs, worktree, \
+                          keep_worktree_on_failure, env, pass_env)";
+
 #[test]
 fn what_cannot_be_meant_is_refused_with_its_path() {
-    let known_top = "(known here: scope, store, shared_folder, loops, scheduler, concurrency, rate_limit, disk, \
-                     disk_quota_min_gb, supervisor, gateway)";
-    let known_kind = "(known here: run, validate, uses_api, max_iterations, timeout_secs, worktree, \
-                      keep_worktree_on_failure, env, pass_env)";
-    for (text, message) in [
-        ("- a", "top: expected a mapping, got a list".to_owned()),
-        ("scop: x", format!("scop: unknown key, did you mean 'scope'? {known_top}")),
-        ("colour: x", format!("colour: unknown key {known_top}")),
-        ("loops: {ralph: {rn: x}}", format!("loops.ralph.rn: unknown key, did you mean 'run'? {known_kind}")),
-        ("1: x", ": expected a text as key, got 1".to_owned()),
-        (
-            "concurrency: {max-lops: 3}",
-            "concurrency.max-lops: unknown key, did you mean 'max_loops'? \
-             (known here: max_api_calls, max_loops, max_worktrees, per_type)"
-                .to_owned(),
-        ),
-        (
-            "concurrency: {per_type: {rlph: 3}}",
-            "concurrency.per_type.rlph: unknown key, did you mean 'ralph'? (known here: phase, plan, ralph, spec)"
-                .to_owned(),
-        ),
-        ("scope: [1]", "scope: expected a text, got a list".to_owned()),
-        ("scope: 7", "scope: expected a text (in quotes), got 7".to_owned()),
-        ("scheduler: 3", "scheduler: expected a mapping, got 3".to_owned()),
-        ("supervisor: [x]", "supervisor: expected a mapping, got a list".to_owned()),
-        (
-            "concurrency: {max_loops: 0}",
-            "concurrency.max_loops: expected a whole number from 1 to 1000000, got 0".to_owned(),
-        ),
-        (
-            "concurrency: {max_loops: 1.5}",
-            "concurrency.max_loops: expected a whole number from 1 to 1000000, got 1.5".to_owned(),
-        ),
-        (
-            "scheduler: {poll_interval_secs: -1}",
-            "scheduler.poll_interval_secs: expected a number from 0.001 to 3600 with at most three decimals, got -1"
-                .to_owned(),
-        ),
-        (
-            "disk: {min_free_gb: .nan}",
-            "disk.min_free_gb: expected a number from 0 to 1000000 with at most three decimals, got .nan".to_owned(),
-        ),
-        (
-            "rate_limit: {default_priority: urgent}",
-            "rate_limit.default_priority: expected one of critical, high, normal, low, got \"urgent\"".to_owned(),
-        ),
-        (
-            "rate_limit: {initial_backoff_secs: 130}",
-            "rate_limit.max_backoff_secs: does not go with initial_backoff_secs \
-             (gate.maxBackoffSecs: below initialBackoffSecs (130))"
-                .to_owned(),
-        ),
-        ("loops: {ralph: {run: []}}", "loops.ralph.run: names no program".to_owned()),
-        ("loops: {ralph: {run: ''}}", "loops.ralph.run: is empty".to_owned()),
-        ("loops: {ralph: {run: [sleep, 5]}}", "loops.ralph.run[1]: expected a text (in quotes), got 5".to_owned()),
-        (
-            "loops: {ralph: {validate: 5}}",
-            "loops.ralph.validate: expected a text for `sh -c`, or a list of texts, got 5".to_owned(),
-        ),
-        ("loops: {ralph: {worktree: yes please}}", "loops.ralph.worktree: expected true or false, got \"yes please\"".to_owned()),
-        (
-            "loops: {ralph: {uses_api: true}}",
-            "loops.ralph.uses_api: expected the name of an upstream, or false, got true".to_owned(),
-        ),
-        (
-            "loops: {ralph: {env: {ROTA_TASK: x}}}",
-            "loops.ralph.env.ROTA_TASK: ROTA_TASK: names that begin with ROTA_ are set by rota itself".to_owned(),
-        ),
-        ("loops: {ralph: {pass_env: ['*']}}", "loops.ralph.pass_env: '' cannot be the name of a variable".to_owned()),
-        ("loops: {a-b: {}, a_b: {}}", "loops.a_b: differs from 'a-b' only in '-' and '_'".to_owned()),
-        (
-            "concurrency: {max_api_calls: 4}\nrate_limit: {max_concurrent_api_calls: 5}",
-            "rate_limit.max_concurrent_api_calls: says 5, but concurrency.max_api_calls says 4, and both mean one thing"
-                .to_owned(),
-        ),
-        (
-            "disk: {min_free_gb: 4}\ndisk_quota_min_gb: 5",
-            "disk_quota_min_gb: says 5, but disk.min_free_gb says 4, and both mean one thing".to_owned(),
-        ),
-        (
-            "concurrency: {max_loops: 4, max-loops: 5}",
-            "concurrency: 'max_loops' and 'max-loops' say different things".to_owned(),
-        ),
-    ] {
+    for (text, message) in REFUSED {
+        let message = message.replace("{known_top}", KNOWN_TOP).replace("{known_kind}", KNOWN_KIND);
         assert_eq!(Config::parse(text).map_err(|error| error.to_string()), Err(message), "{text}");
     }
     for text in ["scope: a\nscope: b\n", "loops: {ralph: {run: a, run: b}}", "a: [", "a: &x [*x]"] {
