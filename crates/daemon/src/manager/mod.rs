@@ -419,8 +419,8 @@ impl Manager<'_> {
             Until::FirstTick => true,
             Until::Idle => {
                 let Some(counts) = self.counts(false).await else { return false };
-                let may_come = counts.cooling_until.is_some() || !counts.active.is_empty();
-                !may_come && !(self.is_held_back && counts.runnable > 0)
+                let is_held = self.is_held_back && counts.runnable > 0;
+                counts.cooling_until.is_none() && counts.active.is_empty() && !is_held
             }
         }
     }

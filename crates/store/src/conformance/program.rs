@@ -375,7 +375,7 @@ fn edit(dice: &mut Dice, call: crate::intents::Call) -> Edit {
 /// One of the verbs that change nothing.
 fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> String {
     let (call, queue) = (lab.call(now), dice.of(&QUEUES).to_owned());
-    match dice.below(7) {
+    match dice.below(8) {
         0 => {
             let (limit, host) = (usize::try_from(dice.below(6)).unwrap(), dice.name(&HOSTS));
             said(lab.run(&Peek { call, queue, limit, wanted: wanted(dice), host }))
@@ -394,7 +394,7 @@ fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Strin
             counts.sort_by_key(|count| (count.status, count.blocked));
             counts
         })),
-        5 => said(lab.run(&Tree { call, queue, id: dice.once_in(2).then(|| dice.id()) })),
+        6 => said(lab.run(&Tree { call, queue, id: dice.once_in(2).then(|| dice.id()) })),
         _ => {
             let kinds = dice.once_in(2).then(|| [("plan".to_owned(), None)].into());
             let (id, host) = (dice.id(), dice.name(&HOSTS));

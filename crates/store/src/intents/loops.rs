@@ -35,7 +35,9 @@ impl Intent for AddLoop {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let lease = self.lease.as_ref().filter(|lease| Some(&lease.task) == self.task.parent.as_ref());
-        let Some(lease) = lease else { return one(add_all(tx, &cx, &[self.task.clone()]).await?) };
+        let Some(lease) = lease else {
+            return one(add_all(tx, &cx, std::slice::from_ref(&self.task)).await?);
+        };
         let parent = tx.task(&cx.scope, &lease.task).await?;
         let parent = parent.ok_or_else(|| Refusal::ParentNotFound { id: lease.task.clone() })?;
         let caller = Caller::lease(lease.clone());
