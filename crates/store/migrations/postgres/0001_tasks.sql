@@ -316,10 +316,10 @@ END $$;
 -- force, no such queue yet, an id that is taken or was once).
 CREATE FUNCTION {schema}.add_at_once(
     p_scope TEXT, p_queue TEXT, p_published TEXT, p_version TEXT, p_actor TEXT, p_now BIGINT, p_guarded BOOLEAN,
-    p_bucketed BOOLEAN, p_ids TEXT[], p_kinds TEXT[], p_priorities BIGINT[], p_sort_priorities BIGINT[],
-    p_scores BIGINT[], p_titles TEXT[], p_descriptions TEXT[], p_categories TEXT[], p_steps TEXT[], p_specs TEXT[],
-    p_references TEXT[], p_payloads TEXT[], p_due BIGINT[], p_parent_iterations BIGINT[], p_data TEXT[],
-    p_call BIGINT
+    p_bucketed BOOLEAN, p_call BIGINT, p_ids TEXT[], p_kinds TEXT[], p_titles TEXT[], p_descriptions TEXT[],
+    p_categories TEXT[], p_specs TEXT[], p_references TEXT[], p_payloads TEXT[], p_priorities BIGINT[],
+    p_sort_priorities BIGINT[], p_scores BIGINT[], p_due BIGINT[], p_parent_iterations BIGINT[], p_steps TEXT[],
+    p_data TEXT[]
 ) RETURNS TABLE (added_at BIGINT, added BIGINT[]) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE

@@ -1,13 +1,13 @@
 //! Adding by one statement, one task or ten thousand: those of one queue that wait for nobody.
 //!
-//! A function in the database does it ([`super::sql::ADD_AT_ONCE`]); where it cannot, the ordinary way does, and says
+//! A function in the database does it ([`super::sql::ADD_AT_ONCE`]), for one task a statement; where it cannot, the ordinary way does, and says
 //! why if it cannot either.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rota_core::event::{Event, EventKind};
-use rota_core::{Json, Task, TaskId, UnixMillis, rank};
+use rota_core::{Json, QueuePolicy, Task, TaskId, UnixMillis, rank};
 use tokio_postgres::types::ToSql;
 
 use super::ask::Answer;
@@ -32,29 +32,12 @@ impl PostgresTx {
         let now = call.now.unwrap_or_default();
         let built: Vec<Task> = tasks.iter().map(|new| first(new.at_root(&call.scope, policy, now))).collect();
         let Some(data) = built.iter().map(created).collect::<Option<Vec<String>>>() else { return Ok(None) };
-        let texts = |of: fn(&Task) -> Option<&str>| -> Vec<Option<&str>> { built.iter().map(of).collect() };
-        let numbers =
-            |of: &dyn Fn(&Task) -> Option<i64>| -> Vec<Option<i64>> { built.iter().map(of).collect() };
         let guarded = policy.score.as_ref().is_some_and(|score| score.starvation_guard_minutes.is_some());
         let bucketed = policy.is_bucketed();
-        let ids = texts(|task| Some(task.id.as_str()));
-        let kinds = texts(|task| Some(task.kind.as_deref().unwrap_or_default()));
-        let titles = texts(|task| Some(task.title.as_str()));
-        let descriptions = texts(|task| task.description.as_deref());
-        let categories = texts(|task| task.category.as_deref());
-        let specs = texts(|task| task.spec_ref.as_deref());
-        let references = texts(|task| task.reference.as_deref());
-        let payloads = texts(|task| task.payload.as_ref().map(Json::as_str));
-        let steps = |task: &Task| (!task.steps.is_empty()).then(|| Json::of(&task.steps).as_str().to_owned());
-        let steps: Vec<Option<String>> = built.iter().map(steps).collect();
-        let priorities = numbers(&|task| task.priority.map(i64::from));
-        let sort_priorities = numbers(&|task| Some(i64::from(task.sort_priority())));
-        let scores = numbers(&|task| Some(rank::static_score(task, policy)));
-        let due = numbers(&|task| task.next_eligible_at.map(UnixMillis::get));
-        let parent_iterations = numbers(&|task| task.parent_iteration.map(i64::from));
+        let batch = Batch::of(&built, policy, data);
         let given = call.now.map(UnixMillis::get);
         let number = self.shared.calls.next();
-        let values: [&(dyn ToSql + Sync); 24] = [
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![
             &call.scope,
             &queue,
             &belief.published,
@@ -63,24 +46,16 @@ impl PostgresTx {
             &given,
             &guarded,
             &bucketed,
-            &ids,
-            &kinds,
-            &priorities,
-            &sort_priorities,
-            &scores,
-            &titles,
-            &descriptions,
-            &categories,
-            &steps,
-            &specs,
-            &references,
-            &payloads,
-            &due,
-            &parent_iterations,
-            &data,
             &number,
         ];
-        let Some((now, seqs)) = self.added(&call.scope, &values, number).await? else { return Ok(None) };
+        let shared = Arc::clone(&self.shared);
+        // Through a pooler a statement is planned anew each time, and the longer one takes longer.
+        let is_one = tasks.len() == 1 && shared.prepare.by_name();
+        values.extend(if is_one { batch.first() } else { batch.all() });
+        let text = if is_one { &shared.texts.add_one } else { &shared.texts.add_at_once };
+        let Some((now, seqs)) = self.added(&call.scope, text, &values, number).await? else {
+            return Ok(None);
+        };
         let numbered = tasks.iter().zip(seqs).map(|(new, seq)| {
             let task = first(new.at_root(&call.scope, policy, now));
             Task { seq, ..task }
@@ -92,10 +67,11 @@ impl PostgresTx {
     async fn added(
         &mut self,
         scope: &str,
+        text: &str,
         values: &[&(dyn ToSql + Sync)],
         number: i64,
     ) -> Result<Option<(UnixMillis, Vec<u64>)>, Fault> {
-        match self.call(&Arc::clone(&self.shared).texts.add_at_once, values, number).await? {
+        match self.call(text, values, number).await? {
             Answer::Rows(rows) => {
                 let Some(row) = rows.first() else { return Ok(None) };
                 let (now, seqs): (i64, Vec<i64>) = (get(row, 0)?, get(row, 1)?);
@@ -108,6 +84,56 @@ impl PostgresTx {
                 Ok(found.first().map(|first| (first.event.at, seqs)))
             }
         }
+    }
+}
+
+/// New tasks, column by column.
+struct Batch<'a> {
+    texts: [Vec<Option<&'a str>>; 8],
+    numbers: [Vec<Option<i64>>; 5],
+    steps: Vec<Option<String>>,
+    data: Vec<String>,
+}
+
+impl<'a> Batch<'a> {
+    fn of(built: &'a [Task], policy: &QueuePolicy, data: Vec<String>) -> Self {
+        let texts = |of: fn(&Task) -> Option<&str>| built.iter().map(of).collect();
+        let numbers = |of: &dyn Fn(&Task) -> Option<i64>| built.iter().map(of).collect();
+        let steps = |task: &Task| (!task.steps.is_empty()).then(|| Json::of(&task.steps).as_str().to_owned());
+        Self {
+            texts: [
+                texts(|task| Some(task.id.as_str())),
+                texts(|task| Some(task.kind.as_deref().unwrap_or_default())),
+                texts(|task| Some(task.title.as_str())),
+                texts(|task| task.description.as_deref()),
+                texts(|task| task.category.as_deref()),
+                texts(|task| task.spec_ref.as_deref()),
+                texts(|task| task.reference.as_deref()),
+                texts(|task| task.payload.as_ref().map(Json::as_str)),
+            ],
+            numbers: [
+                numbers(&|task| task.priority.map(i64::from)),
+                numbers(&|task| Some(i64::from(task.sort_priority()))),
+                numbers(&|task| Some(rank::static_score(task, policy))),
+                numbers(&|task| task.next_eligible_at.map(UnixMillis::get)),
+                numbers(&|task| task.parent_iteration.map(i64::from)),
+            ],
+            steps: built.iter().map(steps).collect(),
+            data,
+        }
+    }
+
+    fn all(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let texts = self.texts.iter().map(|column| column as &(dyn ToSql + Sync));
+        let numbers = self.numbers.iter().map(|column| column as &(dyn ToSql + Sync));
+        texts.chain(numbers).chain([&self.steps as _, &self.data as _]).collect()
+    }
+
+    /// The values of the first task alone.
+    fn first(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let texts = self.texts.iter().map(|column| &column[0] as &(dyn ToSql + Sync));
+        let numbers = self.numbers.iter().map(|column| &column[0] as &(dyn ToSql + Sync));
+        texts.chain(numbers).chain([&self.steps[0] as _, &self.data[0] as _]).collect()
     }
 }
 

@@ -72,6 +72,7 @@ struct Shared {
 struct Texts {
     turn_at_once: String,
     add_at_once: String,
+    add_one: String,
     one: one::Texts,
 }
 
@@ -120,6 +121,7 @@ impl PostgresStore {
             texts: Texts {
                 turn_at_once: sql::TURN_AT_ONCE.replace("{schema}", &schema),
                 add_at_once: sql::ADD_AT_ONCE.replace("{schema}", &schema),
+                add_one: sql::ADD_ONE.replace("{schema}", &schema),
                 one: one::Texts::of(&schema),
             },
             calls: Calls::default(),

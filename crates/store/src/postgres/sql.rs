@@ -215,6 +215,25 @@ pub const TURN_AT_ONCE: &str = "SELECT * FROM {schema}.turn_at_once($1, $2, $3, 
 /// Adds by one statement.
 pub const ADD_AT_ONCE: &str = "SELECT added_at, added FROM {schema}.add_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, \
      $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
+/// The same for one task: as a statement it takes half the server's time of the function.
+pub const ADD_ONE: &str = "WITH fresh AS MATERIALIZED (SELECT q.key, nextval('{schema}.tasks_seq_seq') AS seq, \
+         coalesce($6::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now \
+     FROM {schema}.queues q WHERE q.scope = $1 AND q.name = $2 \
+         AND $3::text IS NOT DISTINCT FROM (SELECT p.version FROM {schema}.policies p WHERE p.scope = $1 \
+             ORDER BY p.number DESC LIMIT 1) \
+         AND NOT EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.scope = $1 AND t.id = $10) \
+         AND NOT EXISTS (SELECT 1 FROM {schema}.retired r WHERE r.scope = $1 AND r.id = $10)), \
+     inserted AS (INSERT INTO {schema}.tasks (seq, scope, id, queue, kind, priority, status, depth, parent_iteration, \
+         artifact_present, iteration, tries, attempts, limited_in_row, fence, next_eligible_at, open_since, host, title, \
+         description, category, steps, spec_ref, reference, payload, created_at, updated_at, events, open_blockers, \
+         stage, sort_priority, static_score, ready_at, guarded, bucketed) OVERRIDING SYSTEM VALUE \
+     SELECT f.seq, $1, $10, f.key, $11, $18::bigint, 'open', 0, $22::bigint, false, 0, 0, 0, 0, 0, $21::bigint, f.now, \
+         '', $12, $13::text, $14::text, $23::text, $15::text, $16::text, $17::text, f.now, f.now, 1, 0, \
+         CASE WHEN $21 > f.now THEN 1 ELSE 2 END, $19::bigint, $20::bigint, greatest($21, f.now), $7, $8 FROM fresh f), \
+     told AS (INSERT INTO {schema}.journal (scope, task, number, at, kind, to_status, actor, policy, call, data) \
+     SELECT $1, $10, 1, f.now, 'created', 'open', $5::text, $4, $9::bigint, '{\"seq\":' || f.seq || $24::text \
+         FROM fresh f) \
+     SELECT f.now, ARRAY[f.seq] FROM fresh f";
 
 /// Tasks in the order of their insertion, with what is derived from them.
 pub const PAGE: &str = concat!(
