@@ -49,7 +49,7 @@ fn wait_for(child: &mut Child) {
             child.kill().unwrap();
             panic!("it runs for ever");
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::yield_now();
     }
 }
 
@@ -57,7 +57,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < TOO_LONG, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::yield_now();
     }
 }
 
