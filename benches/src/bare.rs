@@ -104,6 +104,21 @@ impl Bare {
     }
 }
 
+impl Bare {
+    /// Claims a task, does something and settles it, with a commit before and after; false if there is none.
+    pub fn claim_and_settle(&self, between: impl FnOnce() -> Result<()>) -> Result<bool> {
+        self.run("BEGIN IMMEDIATE")?;
+        let mut held = self.claim(1)?;
+        self.run("COMMIT")?;
+        let Some(held) = held.first_mut() else { return Ok(false) };
+        between()?;
+        self.run("BEGIN IMMEDIATE")?;
+        self.settle(held)?;
+        self.run("COMMIT")?;
+        Ok(true)
+    }
+}
+
 impl Loop for Bare {
     fn turns(&mut self, mode: Mode, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()> {
         match mode {

@@ -15,6 +15,7 @@ mod plan_sync;
 mod postgres;
 mod sched_lease;
 mod stats;
+mod work;
 mod worker;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   mcp                          what MCP over stdio adds to a verb (needs rota)
   plan-sync                    a plan of 10,000 lines, twice
   sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan
+  work                         rota work -- true beside bare loops that spawn and commit twice (needs rota)
   postgres claims              PostgreSQL: claim + done beside pgbench, 1, 4 and 16 workers, batches
   postgres peers               the same beside other queues (needs benches/peers/install)
   postgres sizes               the time of a claim from 10,000 to 1,000,000 tasks
@@ -62,6 +64,7 @@ fn run() -> Result<()> {
         "plan-sync" => plan_sync::run(&options),
         "postgres" => postgres::run(&options),
         "sched-lease" => sched_lease::run(&options),
+        "work" => work::run(&options),
         "worker" => worker::be_worker(&options.rest),
         _ => Err(USAGE.into()),
     }

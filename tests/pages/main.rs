@@ -8,13 +8,14 @@ use std::process::Command;
 
 use rota_tests::tree::root;
 
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
     "docs/guides/loops.md",
     "docs/guides/mcp.md",
     "docs/guides/plan-and-claim.md",
     "docs/guides/queue-policy.md",
     "docs/guides/why.md",
+    "docs/guides/work.md",
 ];
 
 /// The binary beside this test's own folder; `cargo test --workspace` builds it for the tests of the CLI.

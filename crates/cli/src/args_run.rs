@@ -3,12 +3,12 @@
 
 use clap::Args;
 
-/// Claims a task, runs CMD with the task as markdown on its input and ROTA_TASK, ROTA_LEASE, ROTA_AGENT and ROTA_QUEUE in its
-/// environment, renews the lease while it runs, settles by its exit code, and goes on.
+/// Claims a task, runs CMD with the task as markdown on its input and ROTA_TASK, ROTA_LEASE, ROTA_AGENT, ROTA_QUEUE,
+/// ROTA_SCOPE and ROTA_STORE in its environment, renews the lease while it runs, settles by its exit code, and goes on.
 ///
 /// Exit code 0 is done (the last line of output is the result if it is a JSON object), 75 is rate limited (tried again
-/// later, nothing counted), 77 parks the task for a person, anything else is a failure. TERM or INT is passed on to the
-/// commands, and their tasks go back; a second one kills.
+/// later, nothing counted), 77 parks the task for a person, anything else is a failure. TERM, INT or HUP is passed on to
+/// the commands as TERM, and their tasks go back; a second one kills.
 ///
 /// Example: rota work --jobs 4 --until-empty -- ./agent.sh
 #[derive(Args, Debug)]
@@ -19,10 +19,10 @@ pub struct WorkArgs {
     /// Commands at once
     #[arg(long, value_name = "N", default_value = "1", allow_hyphen_values = true)]
     pub jobs: String,
-    /// Park a task that failed so often here; 0 leaves it to the policy alone
-    #[arg(long, value_name = "N", default_value = "3", allow_hyphen_values = true)]
-    pub give_up: String,
-    /// End when nothing is left to claim
+    /// Park a task that failed so often here (default: 3 where the queue's policy has no maxAttempts); 0 for never
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub give_up: Option<String>,
+    /// End when nothing is left to claim, and nothing that was tried here waits for its next try
     #[arg(long)]
     pub until_empty: bool,
     /// The command and its arguments

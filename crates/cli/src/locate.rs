@@ -28,11 +28,13 @@ pub fn location_of(common: &Common) -> CliResult<Location> {
 }
 
 /// What commands that we run are told of the store: a file by its whole path. A server's address may hold a password,
-/// so it is not put where it was not before.
+/// so it is passed on only from the command line, which is read more easily than an environment; what a variable or a
+/// file says, the command finds there itself.
 pub fn store_for_children(common: &Common) -> CliResult<Option<String>> {
     let (_, here) = base()?;
     Ok(match location_of(common)? {
         Location::Sqlite(path) => Some(format!("sqlite:{}", here.join(path).display())),
+        Location::Postgres(url) if common.store.is_some() => Some(url.expose().to_owned()),
         Location::Memory | Location::Postgres(_) => None,
     })
 }

@@ -4,26 +4,50 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::runner::terminate::Urgency;
 
-/// TERM and INT.
+/// TERM, INT, and HUP unless whoever started us had it ignored (`nohup`): commands have process groups of their own, and
+/// would go on without us when the terminal is closed.
 pub struct Signals {
     term: Signal,
     int: Signal,
+    hangup: Option<Signal>,
     seen: u32,
 }
 
 impl Signals {
     /// From now on they are ours.
     pub fn catch() -> std::io::Result<Self> {
-        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())?, seen: 0 })
+        let hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            hangup,
+            seen: 0,
+        })
     }
 
     /// Waits for the next one.
     pub async fn next(&mut self) -> Urgency {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
+            _ = hangup => {}
         }
         self.seen += 1;
         if self.seen == 1 { Urgency::Ask } else { Urgency::Tell }
     }
+}
+
+/// As the kernel says; where it does not, it counts as ignored, which changes nothing.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_else(|_| String::new());
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit 0 is signal 1, HUP.
+    mask.is_none_or(|mask| mask & 1 != 0)
 }

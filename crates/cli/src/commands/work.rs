@@ -1,12 +1,15 @@
 //! `rota work [--queue Q] [--jobs N] [--until-empty] -- CMD…`
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::ffi::OsString;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use rota_core::text::escaped;
-use rota_daemon::work::{self, Progress, Summary, Work};
+use rota_daemon::runner::process::find_program;
+use rota_daemon::work::{self, GiveUp, Progress, Summary, Work};
 use rota_store::intents::Call;
 use rota_store::intents::claim::Grant;
 use rota_verbs::Payload;
@@ -27,17 +30,20 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     if !(1..=MOST_JOBS).contains(&jobs) {
         return Err(CliError::value(format!("--jobs must be from 1 to {MOST_JOBS}, got: {jobs}")));
     }
-    if args.command.is_empty() {
-        return Err(CliError::value("missing command after -- (e.g. rota work -- ./agent.sh)"));
-    }
     if common.now.is_some() {
         return Err(CliError::value("--now: `rota work` goes by the store's clock"));
     }
+    let give_up = match args.give_up.as_deref().map(|text| number::<u32>("--give-up", text)).transpose()? {
+        None => GiveUp::ByDefault,
+        Some(0) => GiveUp::Never,
+        Some(most) => GiveUp::After(most),
+    };
+    let folder = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
+    let argv = with_program_found(args.command, &folder)?;
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let cx = locate::context(common)?;
     let host = locate::host()?;
     let agent = cx.agent.clone().unwrap_or_else(|| format!("{host}:{}", std::process::id()));
-    let folder = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
     let mut environment: BTreeMap<_, _> = std::env::vars_os().collect();
     environment.insert("ROTA_SCOPE".into(), cx.scope.clone().into());
     if let Some(store) = locate::store_for_children(common)? {
@@ -49,9 +55,9 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
         agent,
         host: Some(host),
         jobs,
-        give_up_after: Some(number::<u32>("--give-up", &args.give_up)?).filter(|most| *most > 0),
+        give_up,
         until_empty: args.until_empty,
-        argv: args.command,
+        argv,
         folder,
         environment,
         output_to_stderr: common.json,
@@ -61,19 +67,41 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     let summary = runtime.block_on(work::run(cx.store, work, &render, &mut |progress| view.show(&progress)));
     let summary = summary?;
     report(common.json, &summary)?;
-    Ok(if summary.interrupted { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    // Without --until-empty a signal is how it ends.
+    let has_all = !args.until_empty || !summary.interrupted;
+    Ok(if has_all { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// A command that is not there is the caller's slip, and costs no task an attempt.
+fn with_program_found(mut argv: Vec<OsString>, folder: &Path) -> CliResult<Vec<OsString>> {
+    let Some(program) = argv.first_mut() else {
+        return Err(CliError::value("missing command after -- (e.g. rota work -- ./agent.sh)"));
+    };
+    let path = std::env::var_os("PATH");
+    let found = find_program(program, folder, path.as_deref()).map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::NotFound => "no such file, and none of that name in PATH",
+            ErrorKind::PermissionDenied => "not a file that may be executed (try chmod +x)",
+            _ => return CliError::Io(format!("'{}' cannot be run: {error}", program.to_string_lossy())),
+        };
+        CliError::Io(format!("'{}' cannot be run: {hint}", program.to_string_lossy()))
+    })?;
+    *program = found.into_os_string();
+    Ok(argv)
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
-    #[serde(flatten)]
-    outcomes: &'a BTreeMap<&'static str, u64>,
+struct Report {
+    /// How often each outcome came.
+    outcomes: BTreeMap<String, u64>,
     interrupted: bool,
 }
 
 fn report(json: bool, summary: &Summary) -> CliResult<()> {
     if json {
-        let report = Report { outcomes: &summary.outcomes, interrupted: summary.interrupted };
+        let outcomes = summary.outcomes.iter();
+        let outcomes = outcomes.map(|(outcome, count)| (outcome.replace("_l", "L"), *count)).collect();
+        let report = Report { outcomes, interrupted: summary.interrupted };
         return output::print(&Payload::new(report).to_text());
     }
     let counts: Vec<String> =
@@ -97,6 +125,9 @@ impl View {
             Progress::Settled { lease, outcome, detail, took } => {
                 let detail = detail.as_ref().map_or(String::new(), |detail| format!(": {}", escaped(detail)));
                 say(&format!("{outcome} {} ({}){detail}", escaped(lease.task.as_str()), seconds(*took)));
+            }
+            Progress::SettledElsewhere { lease, outcome } => {
+                say(&format!("{outcome} {} (said by somebody else)", escaped(lease.task.as_str())));
             }
             Progress::Late { lease, refusal } => {
                 say(&format!("late {}: {}", escaped(lease.task.as_str()), escaped(refusal)));

@@ -40,3 +40,4 @@ mod update;
 mod upkeep;
 mod why;
 mod why_policy;
+mod work;

@@ -1,7 +1,7 @@
 //! One program, from its start to its end.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -68,6 +68,22 @@ pub fn in_words(status: ExitStatus) -> String {
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => status.to_string(),
     }
+}
+
+/// The file that a program's name stands for: as it is with a slash in it, else the first in the folders of `PATH`.
+pub fn find_program(name: &OsStr, folder: &Path, path: Option<&OsStr>) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let check = |file: PathBuf| {
+        let about = std::fs::metadata(&file)?;
+        let may_run = about.is_file() && about.permissions().mode() & 0o111 != 0;
+        if may_run { Ok(file) } else { Err(std::io::ErrorKind::PermissionDenied.into()) }
+    };
+    if name.as_encoded_bytes().contains(&b'/') {
+        return check(folder.join(name));
+    }
+    let folders = std::env::split_paths(path.unwrap_or_default());
+    let found = folders.map(|place| check(folder.join(place).join(name))).find(Result::is_ok);
+    found.unwrap_or_else(|| Err(std::io::ErrorKind::NotFound.into()))
 }
 
 impl Launch {

@@ -1,20 +1,25 @@
 //! `rota work`: claims, runs a command for each task, keeps the leases, settles by exit codes, goes on.
 //!
-//! One task owns what is under way and talks to the store; each command runs in a task of its own and reports its end.
+//! One owner knows what is under way. It asks the store for everything that is due in one transaction, a turn: outcomes,
+//! renewals and new tasks; while a turn is on its way it goes on listening to signals and to commands that end, so a
+//! store that is busy or away holds up nobody, and what ends meanwhile shares the next turn. Each command runs in a task
+//! of its own and reports its end.
+//!
 //! A `rota work` that is killed settles nothing: its leases expire, and the tasks are granted again.
 
 mod job;
+mod turn;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rota_core::transition::{Command, FAILED_REASON};
-use rota_core::{Caller, Json, LeaseId, Refusal, TaskId};
+use rota_core::{LeaseId, Refusal, Task, TaskId};
 use rota_store::intents::Call;
-use rota_store::intents::claim::{Claim, Grant, Wanted};
-use rota_store::intents::settle::{Settle, Settled, Step};
+use rota_store::intents::claim::Grant;
+use rota_store::intents::policy::CurrentPolicy;
 use rota_store::{AnyStore, Error, Outcome};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -22,15 +27,16 @@ use tokio::time::Instant;
 use crate::changes::Changes;
 use crate::desk::Desk;
 use crate::runner::environment::Environment;
-use crate::runner::process::{Ended, Meaning, in_words};
 use crate::runner::terminate::Urgency;
 use crate::signals::Signals;
 use job::JobEnd;
+use turn::Turn;
+use verdict::Verdict;
 
 /// How long we wait to be told of new work before looking for ourselves.
 const POLL: Duration = Duration::from_secs(1);
-/// The first wait after the store did not answer, and the longest.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Failures of one task here after which it is parked, where neither the caller nor the policy says anything.
+const GIVE_UP_AFTER: u32 = 3;
 
 /// What to work on, and how.
 #[derive(Clone, Debug)]
@@ -45,8 +51,8 @@ pub struct Work {
     pub host: Option<String>,
     /// Commands at once.
     pub jobs: usize,
-    /// After so many failures of one task here it is parked, whatever the policy allows; none for never.
-    pub give_up_after: Option<u32>,
+    /// When to park a task that only fails.
+    pub give_up: GiveUp,
     /// Whether to end when nothing is left to claim.
     pub until_empty: bool,
     /// The command.
@@ -57,6 +63,17 @@ pub struct Work {
     pub environment: Environment,
     /// Whether what it prints goes to stderr, because stdout is for us.
     pub output_to_stderr: bool,
+}
+
+/// When a task that only ever fails here is parked. The queue `tasks` has no limit of its own, and would try for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GiveUp {
+    /// After three failures, unless the queue's policy has a limit.
+    ByDefault,
+    /// After so many, whatever the policy allows.
+    After(u32),
+    /// Never here: that is the policy's business.
+    Never,
 }
 
 /// What happened, for whoever watches.
@@ -79,6 +96,13 @@ pub enum Progress {
         detail: Option<String>,
         /// How long the command took.
         took: Duration,
+    },
+    /// The task was settled under this lease by somebody else, as a rule by the command itself.
+    SettledElsewhere {
+        /// Under this lease.
+        lease: LeaseId,
+        /// As what.
+        outcome: &'static str,
     },
     /// Nobody wants the outcome any more.
     Late {
@@ -107,15 +131,31 @@ pub struct Summary {
     pub interrupted: bool,
 }
 
-/// A command under way.
+/// A command under way, or one that has ended and is not settled yet.
 struct Running {
-    lease: LeaseId,
     stop: watch::Sender<Option<Urgency>>,
     started: Instant,
-    renew_every: Duration,
+    lease_length: Duration,
     renew_at: Instant,
     expires_at: Instant,
-    is_lost: bool,
+    /// Whether the lease is still ours to renew and to settle.
+    is_held: bool,
+    end: Option<Verdict>,
+}
+
+impl Running {
+    /// The lease as it stands after a turn that was begun at a moment.
+    fn extend(&mut self, task: &Task, since: Instant) {
+        self.lease_length = lease_length(task);
+        self.renew_at = since + (self.lease_length / 3).max(Duration::from_millis(10));
+        self.expires_at = since + self.lease_length;
+    }
+}
+
+/// How long a lease lasts from the grant or renewal that was just written.
+fn lease_length(task: &Task) -> Duration {
+    let until = task.lease_expires_at.unwrap_or(task.updated_at);
+    Duration::from_millis(until.get().saturating_sub(task.updated_at.get()).max(0).unsigned_abs())
 }
 
 /// The owner of what is under way.
@@ -125,9 +165,16 @@ struct Worker<'a> {
     render: &'a dyn Fn(&Grant) -> String,
     tell: &'a mut dyn FnMut(Progress),
     running: BTreeMap<LeaseId, Running>,
+    give_up_after: Option<u32>,
     /// How often each task failed here.
     failures: BTreeMap<TaskId, u32>,
+    /// Tasks that we gave back and that may be claimed again after a while.
+    cooling: BTreeMap<TaskId, Instant>,
     ends: mpsc::UnboundedSender<(LeaseId, JobEnd)>,
+    /// Whether there may be something to claim.
+    look: bool,
+    /// While the store does not answer: not before, and how long to wait the next time.
+    patience: (Instant, Duration),
     summary: Summary,
     stopping: Option<Urgency>,
     failed: Option<Error>,
@@ -143,43 +190,68 @@ pub async fn run(
     let mut changes = Changes::watch(&store).await?;
     let mut signals =
         Signals::catch().map_err(|error| Refusal::BadValue { problem: format!("signals: {error}") })?;
+    let desk = Desk { store };
+    let give_up_after = give_up_after(&desk, &work).await?;
     let (ends, mut ended) = mpsc::unbounded_channel();
     let mut worker = Worker {
         work,
-        desk: Desk { store },
+        desk,
         render,
         tell,
         running: BTreeMap::new(),
+        give_up_after,
         failures: BTreeMap::new(),
+        cooling: BTreeMap::new(),
         ends,
+        look: true,
+        patience: (Instant::now(), turn::FIRST_WAIT),
         summary: Summary::default(),
         stopping: None,
         failed: None,
     };
-    let mut look = true;
+    let mut under_way: Option<Turn> = None;
     loop {
-        if look && worker.has_room() {
-            look = worker.claim_more().await;
+        if under_way.is_none() {
+            under_way = worker.begin_turn();
         }
-        if worker.running.is_empty() && (worker.stopping.is_some() || (worker.work.until_empty && !look)) {
+        if under_way.is_none() && worker.is_finished() {
             break;
         }
-        let may_claim = worker.has_room();
-        let renewal = worker.next_renewal();
+        let is_free = under_way.is_none();
+        let moment = worker.next_moment();
         tokio::select! {
             Some((lease, end)) = ended.recv() => {
-                worker.settle(lease, end).await;
-                look = worker.has_room();
+                worker.ended(lease, end);
+                while let Ok((lease, end)) = ended.try_recv() {
+                    worker.ended(lease, end);
+                }
+            }
+            answer = turn::answer(&mut under_way) => {
+                if let Some(turn) = under_way.take() {
+                    worker.heard(turn, answer).await;
+                }
             }
             urgency = signals.next() => worker.stop(urgency),
-            () = at(renewal) => worker.renew().await,
-            () = changes.wait(POLL), if may_claim => look = true,
+            () = at(moment), if is_free => {}
+            () = changes.wait(POLL), if is_free && worker.room() > 0 => worker.look = true,
         }
     }
     match worker.failed {
         Some(error) => Err(error),
         None => Ok(worker.summary),
     }
+}
+
+async fn give_up_after(desk: &Desk, work: &Work) -> Outcome<Option<u32>> {
+    Ok(match work.give_up {
+        GiveUp::Never => None,
+        GiveUp::After(most) => Some(most),
+        GiveUp::ByDefault => {
+            let (published, _) = desk.perform(CurrentPolicy { call: work.call.clone() }).await?;
+            let has_limit = published.policy.queue(&work.queue).max_attempts.is_some();
+            (!has_limit).then_some(GIVE_UP_AFTER)
+        }
+    })
 }
 
 async fn at(moment: Option<Instant>) {
@@ -190,240 +262,122 @@ async fn at(moment: Option<Instant>) {
 }
 
 impl Worker<'_> {
-    fn has_room(&self) -> bool {
-        self.stopping.is_none() && self.running.len() < self.work.jobs
+    /// Places for new commands.
+    fn room(&self) -> usize {
+        let taken = self.running.values().filter(|job| job.end.is_none()).count();
+        if self.stopping.is_some() { 0 } else { self.work.jobs.saturating_sub(taken) }
     }
 
-    fn next_renewal(&self) -> Option<Instant> {
-        self.running.values().filter(|job| !job.is_lost).map(|job| job.renew_at).min()
+    /// Nothing under way, and nothing to wait for.
+    fn is_finished(&self) -> bool {
+        let has_all = self.work.until_empty && !self.look && self.cooling.is_empty();
+        self.running.is_empty() && (self.stopping.is_some() || has_all)
     }
 
-    fn claim(&self, limit: usize) -> Claim {
-        Claim {
-            call: self.work.call.clone(),
-            queue: self.work.queue.clone(),
-            limit,
-            agent: Some(self.work.agent.clone()),
-            ttl_ms: None,
-            wanted: Wanted::default(),
-            host: self.work.host.clone(),
-        }
+    /// When there is something to do that nobody tells us of.
+    fn next_moment(&self) -> Option<Instant> {
+        let unsettled = self.running.values().any(|job| job.end.is_some()) || (self.look && self.room() > 0);
+        let renewals = self.running.values().filter(|job| job.is_held).map(|job| job.renew_at);
+        let due = renewals.chain(self.cooling.values().copied()).min();
+        let due = if unsettled { Some(self.patience.0) } else { due };
+        due.map(|moment| moment.max(self.patience.0))
     }
 
-    /// Fills the free places; false if there is nothing more to be had.
-    async fn claim_more(&mut self) -> bool {
-        let free = self.work.jobs - self.running.len();
-        match self.desk.perform(self.claim(free)).await {
-            Ok(granted) => {
-                let count = granted.len();
-                granted.into_iter().for_each(|grant| self.start(grant));
-                if self.running.is_empty() {
-                    (self.tell)(Progress::Idle);
-                }
-                count == free
-            }
-            Err(error) => {
-                self.trouble(error);
-                false
-            }
-        }
-    }
-
-    /// What may pass is told and tried again; anything else ends the work.
-    fn trouble(&mut self, error: Error) {
-        if matches!(&error, Error::Fault(fault) if fault.exit_code() == 75) {
-            return (self.tell)(Progress::Trouble { problem: error.to_string() });
-        }
-        self.failed.get_or_insert(error);
-        self.stop(Urgency::Ask);
-    }
-
-    fn start(&mut self, grant: Grant) {
+    /// Starts the command of a granted task. When we are stopping, the task goes back instead; one whose commands
+    /// reported too many failures by themselves is given up.
+    fn start(&mut self, grant: Grant, since: Instant) {
         let task = &grant.task;
         let Some(lease) = task.lease() else { return };
-        let ttl_ms = match (task.lease_expires_at, task.started_at) {
-            (Some(until), Some(since)) => until.get().saturating_sub(since.get()).max(0).unsigned_abs(),
-            _ => 0,
-        };
-        let ttl = Duration::from_millis(ttl_ms);
+        self.cooling.remove(&task.id);
         let (stop, stopped) = watch::channel(self.stopping);
-        let input = (self.render)(&grant);
-        let launch = job::launch(&self.work, task, &lease);
-        let prefix =
-            (self.work.jobs > 1).then(|| format!("[{}] ", rota_core::text::escaped(task.id.as_str())));
-        let sink = job::Sink { prefix, to_stderr: self.work.output_to_stderr };
-        let (ends, key) = (self.ends.clone(), lease.clone());
-        tokio::spawn(async move {
-            let end = job::run(launch, input, sink, stopped).await;
-            // Nobody to hear of it only after the work has ended.
-            drop(ends.send((key, end)));
-        });
-        (self.tell)(Progress::Started { lease: lease.clone(), title: task.title.clone() });
-        let now = Instant::now();
-        let renew_every = (ttl / 3).max(Duration::from_millis(10));
-        let (renew_at, expires_at) = (now + renew_every, now + ttl);
-        let running = Running {
-            lease: lease.clone(),
-            stop,
-            started: now,
-            renew_every,
-            renew_at,
-            expires_at,
-            is_lost: false,
+        let failures = self.failures.get(&task.id).copied().unwrap_or(0);
+        let end = if self.stopping.is_some() {
+            Some(Verdict::interrupted(&lease))
+        } else if self.give_up_after.is_some_and(|most| failures >= most) {
+            let last = task.fail_reason.as_deref().unwrap_or("reported by the command");
+            Some(Verdict::given_up(&lease, failures, last))
+        } else {
+            None
         };
+        if end.is_none() {
+            let input = (self.render)(&grant);
+            let launch = job::launch(&self.work, task, &lease);
+            let id = rota_core::text::escaped(task.id.as_str());
+            let prefix = (self.work.jobs > 1).then(|| format!("[{id}] "));
+            let sink = job::Sink { prefix, to_stderr: self.work.output_to_stderr };
+            let (ends, key) = (self.ends.clone(), lease.clone());
+            tokio::spawn(async move {
+                let end = job::run(launch, input, sink, stopped).await;
+                // Nobody to hear of it only after the work has ended.
+                drop(ends.send((key, end)));
+            });
+            (self.tell)(Progress::Started { lease: lease.clone(), title: task.title.clone() });
+        }
+        let mut running = Running {
+            stop,
+            started: Instant::now(),
+            lease_length: Duration::ZERO,
+            renew_at: since,
+            expires_at: since,
+            is_held: true,
+            end,
+        };
+        running.extend(task, since);
         self.running.insert(lease, running);
     }
 
-    /// Settles what has ended and claims the next in the same transaction.
-    async fn settle(&mut self, lease: LeaseId, end: JobEnd) {
-        let Some(job) = self.running.remove(&lease) else { return };
-        let took = job.started.elapsed();
-        if job.is_lost {
+    /// A command has ended; the next turn settles it.
+    fn ended(&mut self, lease: LeaseId, end: JobEnd) {
+        let Some(job) = self.running.get_mut(&lease) else { return };
+        if !job.is_held {
+            self.running.remove(&lease);
+            self.look = true;
             return;
         }
-        let (outcome, detail, command) = self.or_give_up(&lease, verdict(&lease, end));
-        let then = self.has_room().then(|| self.claim(1));
-        let step = Step { id: lease.task.clone(), command };
-        let settle = Settle { call: self.work.call.clone(), steps: vec![step], then };
-        let Some(settled) = self.patiently(settle, job.expires_at).await else { return };
-        match settled.steps.into_iter().next() {
-            Some(Err(refusal)) => {
-                *self.summary.outcomes.entry("late").or_default() += 1;
-                (self.tell)(Progress::Late { lease, refusal: refusal.to_string() });
-            }
-            _ => {
-                *self.summary.outcomes.entry(outcome).or_default() += 1;
-                (self.tell)(Progress::Settled { lease, outcome, detail, took });
-            }
+        if let Err(error) = &end.ended {
+            // What cannot be started once cannot be started for the rest of the backlog either.
+            let program = self.work.argv.first().map(|program| program.to_string_lossy().into_owned());
+            let problem = format!("'{}' cannot be run: {error}", program.unwrap_or_default());
+            self.failed.get_or_insert(Refusal::BadValue { problem }.into());
         }
-        settled.granted.into_iter().for_each(|grant| self.start(grant));
+        job.end = Some(Verdict::of(&lease, end));
+        self.count_failure(&lease);
+        if self.failed.is_some() {
+            self.wind_down(Urgency::Ask);
+        }
     }
 
     /// A task that only ever fails would be claimed again and again where the policy sets no limit.
-    fn or_give_up(&mut self, lease: &LeaseId, verdict: Verdict) -> Verdict {
-        let ("failed", Some(reason), _) = &verdict else {
-            self.failures.remove(&lease.task);
-            return verdict;
-        };
+    fn count_failure(&mut self, lease: &LeaseId) {
+        let Some(verdict) = self.running.get_mut(lease).and_then(|job| job.end.as_mut()) else { return };
+        if verdict.outcome != verdict::FAILED {
+            return;
+        }
         let count = self.failures.entry(lease.task.clone()).or_default();
         *count += 1;
-        if self.work.give_up_after.is_none_or(|most| *count < most) {
-            return verdict;
-        }
-        let reason = format!("failed {count} times under one rota work, last: {reason}");
-        self.failures.remove(&lease.task);
-        let park = Command::Park { caller: Caller::lease(lease.clone()), reason: reason.clone() };
-        ("parked", Some(reason), park)
-    }
-
-    /// Asks again while the store is away, as long as the lease could still be ours.
-    async fn patiently(&mut self, settle: Settle, until: Instant) -> Option<Settled> {
-        let mut wait = PATIENCE.0;
-        loop {
-            match self.desk.perform(settle.clone()).await {
-                Ok(settled) => return Some(settled),
-                Err(Error::Fault(fault)) if fault.exit_code() == 75 && Instant::now() + wait < until => {
-                    (self.tell)(Progress::Trouble { problem: fault.to_string() });
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(PATIENCE.1);
-                }
-                Err(error) => {
-                    self.trouble(error);
-                    return None;
-                }
-            }
+        if self.give_up_after.is_some_and(|most| *count >= most) {
+            *verdict = Verdict::given_up(lease, *count, verdict.detail.as_deref().unwrap_or_default());
         }
     }
 
-    /// Extends the leases that are due; a command whose lease is gone is stopped.
-    async fn renew(&mut self) {
-        let now = Instant::now();
-        let due: Vec<LeaseId> = self
-            .running
-            .values()
-            .filter(|job| !job.is_lost && job.renew_at <= now)
-            .map(|job| job.lease.clone())
-            .collect();
-        let step = |lease: &LeaseId| Step {
-            id: lease.task.clone(),
-            command: Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None },
-        };
-        let steps = due.iter().map(step).collect();
-        let renewed = self.desk.perform(Settle { call: self.work.call.clone(), steps, then: None }).await;
-        let answers = match renewed {
-            Ok(settled) => settled.steps,
-            Err(error) => {
-                for lease in &due {
-                    if let Some(job) = self.running.get_mut(lease) {
-                        job.renew_at = now + (job.renew_every / 4).min(PATIENCE.1);
-                    }
-                }
-                return self.trouble(error);
-            }
-        };
-        for (lease, answer) in due.into_iter().zip(answers) {
-            let Some(job) = self.running.get_mut(&lease) else { continue };
-            match answer {
-                Ok(_) => {
-                    job.expires_at = now + job.renew_every * 3;
-                    job.renew_at = now + job.renew_every;
-                }
-                Err(refusal) => {
-                    job.is_lost = true;
-                    job.stop.send_replace(Some(Urgency::Ask));
-                    *self.summary.outcomes.entry("late").or_default() += 1;
-                    (self.tell)(Progress::Late { lease, refusal: refusal.to_string() });
-                }
-            }
-        }
-    }
-
+    /// Somebody wants it to end.
     fn stop(&mut self, urgency: Urgency) {
-        if self.stopping.is_none() {
+        self.summary.interrupted = true;
+        self.wind_down(urgency);
+    }
+
+    fn wind_down(&mut self, urgency: Urgency) {
+        let commands = self.running.values().filter(|job| job.end.is_none()).count();
+        if self.stopping.is_none() && commands > 0 {
             (self.tell)(Progress::Stopping);
         }
-        self.summary.interrupted = true;
         self.stopping = self.stopping.max(Some(urgency));
         for job in self.running.values() {
             job.stop.send_replace(self.stopping);
         }
     }
-}
 
-/// What an end means for the task: its name, what to say of it, and the step.
-type Verdict = (&'static str, Option<String>, Command);
-
-fn verdict(lease: &LeaseId, end: JobEnd) -> Verdict {
-    let caller = Caller::lease(lease.clone());
-    let fail = |reason: String| {
-        let command = Command::Fail {
-            caller: Caller::lease(lease.clone()),
-            reason: Some(reason.clone()),
-            default_reason: FAILED_REASON,
-        };
-        ("failed", Some(reason), command)
-    };
-    let status = match end.ended {
-        Ok(Ended::Exited(status)) => status,
-        Ok(Ended::Stopped) => return ("interrupted", None, Command::Interrupt { caller }),
-        Ok(Ended::TimedOut) => return fail("timed out".to_owned()),
-        Err(error) => return fail(format!("cannot be run: {error}")),
-    };
-    let said = |otherwise: &str| end.last_error_line.clone().unwrap_or_else(|| otherwise.to_owned());
-    match Meaning::of(status) {
-        Meaning::Done => {
-            let result =
-                end.last_line.as_deref().and_then(|line| Json::parse(line).ok()).filter(Json::is_object);
-            ("done", None, Command::Done { caller, result })
-        }
-        Meaning::RateLimited => ("rate_limited", None, Command::RateLimit { caller, blocked_until: None }),
-        Meaning::NeedsPerson => {
-            let reason = said("the command asks for a person (exit code 77)");
-            ("parked", Some(reason.clone()), Command::Park { caller, reason })
-        }
-        Meaning::Failed => {
-            let words = in_words(status);
-            fail(end.last_error_line.map_or(words.clone(), |line| format!("{words}: {line}")))
-        }
+    fn count(&mut self, outcome: &'static str) {
+        *self.summary.outcomes.entry(outcome).or_default() += 1;
     }
 }
