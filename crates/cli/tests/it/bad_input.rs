@@ -473,7 +473,7 @@ fn hostile_texts_are_shown_escaped() {
             $ @3 why esc
             esc (tasks, parked) is not runnable
 
-              no  status    it is parked
+              no  status    it is parked: \u{202e}x
               ok  queue     nothing in the way
               ok  blockers  nothing in the way
               ok  cooldown  nothing in the way

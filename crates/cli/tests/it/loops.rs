@@ -290,6 +290,7 @@ fn what_cannot_be_added() {
             !   pause      Hold a loop back; a lease on it ends
             !   resume     Let a paused loop go on
             !   move       Hand the whole tree of a loop to a host that has its folders
+            !   logs       Print what an iteration's agent and validation printed
             !   config     Show the settings of a loop, and where each comes from
             ! 
             ! Options:
