@@ -13,10 +13,20 @@ pub struct Signals {
     seen: u32,
 }
 
+/// What HUP means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hangup {
+    /// As TERM.
+    Ends,
+    /// Something else, which is not our business here.
+    IsOther,
+}
+
 impl Signals {
     /// From now on they are ours.
-    pub fn catch() -> std::io::Result<Self> {
-        let hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
+    pub fn catch(hangup: Hangup) -> std::io::Result<Self> {
+        let ends = hangup == Hangup::Ends && !hangup_is_ignored();
+        let hangup = if ends { Some(signal(SignalKind::hangup())?) } else { None };
         Ok(Self {
             term: signal(SignalKind::terminate())?,
             int: signal(SignalKind::interrupt())?,

@@ -83,6 +83,11 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
+/// Sends HUP to a process of ours.
+fn hang_up(pid: u32) -> std::process::ExitStatus {
+    std::process::Command::new("kill").args(["-HUP", &pid.to_string()]).status().unwrap()
+}
+
 /// A daemon that is ended with the test.
 struct Daemon(Child);
 
@@ -321,6 +326,11 @@ fn a_bad_configuration_is_refused_and_the_old_one_stays() {
     lab.line("loop add --kind ralph --id b").ok();
     until("it ran by the new one", || lab.path().join("said.b").exists());
     assert_eq!(read(lab.path().join("said.b")), "new\n");
+    let before = read(lab.path().join("up.log")).matches("Configuration reloaded").count();
+    assert!(hang_up(daemon.0.id()).success());
+    let reloads = || read(lab.path().join("up.log")).matches("Configuration reloaded").count();
+    until("it reads it again, and goes on", || reloads() > before);
+    assert_eq!(lab.line("status").code, 0);
     let second = lab.line("up --once");
     assert!(second.code == 1 && second.stderr.contains("another rota up runs here"), "{}", second.stderr);
     daemon.down(&lab);
@@ -402,4 +412,85 @@ fn a_worktree_for_each_loop() {
     assert!(place.trim().ends_with(".rota/worktrees/a%2Fb"), "{place}");
     git("rev-parse --quiet --verify rota/a%2Fb:file");
     assert!(!Path::new(place.trim()).exists(), "it is taken away when the loop is complete");
+}
+
+#[test]
+fn low_disk_space_begins_nothing() {
+    let lab = Lab::new();
+    std::fs::write(
+        lab.path().join("rota.yml"),
+        "disk: {min_free_gb: 1000000}\nloops: {ralph: {run: 'echo ran > ran'}}\n",
+    )
+    .unwrap();
+    lab.line("loop add --kind ralph --id r").ok();
+    let ran = lab.line("up --once");
+    assert_eq!(ran.code, 0);
+    assert!(
+        ran.stderr.contains("WARN  Low disk space, pausing new loop creation available_gb="),
+        "{}",
+        ran.stderr
+    );
+    assert!(!lab.path().join("ran").exists());
+    assert_eq!(states(&lab), ["r pending"]);
+}
+
+#[test]
+fn what_is_chosen_and_what_waits_is_told() {
+    let lab = Lab::new();
+    configure(&lab, "  ralph: {run: 'test $ROTA_ITERATION = 2 || exit 75', uses_api: example}\n");
+    lab.line("loop add --kind ralph --id r").ok();
+    let ran = lab.line("ROTA_LOG=debug up --until-idle");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for part in [
+        "DEBUG Selected loop for execution age_ms=",
+        "loop_id=r loop_type=ralph priority=100",
+        "INFO  Scheduler tick pending=",
+        "DEBUG Rate limited, not selecting new loops until=",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn validation_goes_on_while_others_are_limited() {
+    let lab = Lab::new();
+    configure(
+        &lab,
+        "  ralph: {run: 'case $ROTA_TASK in b) until test -e a.validates; do sleep 0.02; done; test $ROTA_ITERATION = 2 || exit 75;; esac', validate: 'test $ROTA_TASK = b || { : > a.validates; until test -e go; do sleep 0.02; done; }', uses_api: example}\n",
+    );
+    let daemon = Daemon::start(&lab);
+    lab.line("loop add --kind ralph --id a").ok();
+    lab.line("loop add --kind ralph --id b").ok();
+    until("b is limited", || read(lab.path().join("up.log")).contains("backing off globally"));
+    assert_eq!(show(&lab, "a")["status"], "running");
+    std::fs::write(lab.path().join("go"), "").unwrap();
+    until("both complete", || states(&lab) == ["a complete", "b complete"]);
+    daemon.down(&lab);
+}
+
+#[test]
+fn an_artifact_triggers_a_loop() {
+    let lab = Lab::new();
+    configure(&lab, "  spec: {run: 'cp spec.md seen'}\n");
+    let daemon = Daemon::start(&lab);
+    lab.line("loop add --kind spec --id s --triggered-by spec.md").ok();
+    assert_eq!(states(&lab), ["s pending"]);
+    assert!(lab.line("debug scheduler").ok().contains("no (artifact missing)"));
+    std::fs::write(lab.path().join("spec.md"), "the spec").unwrap();
+    until("it runs", || states(&lab) == ["s complete"]);
+    assert_eq!(read(lab.path().join("seen")), "the spec");
+    daemon.down(&lab);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_fails_the_loop_and_not_the_daemon() {
+    let lab = Lab::new();
+    configure(&lab, "  ralph: {run: 'true'}\n");
+    std::fs::write(lab.path().join("p.json"), r#"{"queues":{"loops":{"maxAttempts":1}}}"#).unwrap();
+    lab.line("policy apply p.json").ok();
+    lab.line("loop add --kind ralph --id r").ok();
+    std::fs::write(lab.path().join(".rota/loops"), "in the way").unwrap();
+    assert_eq!(up_until_idle(&lab).code, 1);
+    let reason = show(&lab, "r")["parkedReason"].as_str().unwrap().to_owned();
+    assert!(reason.contains(".rota/loops/r/iterations/001") && reason.ends_with("(attempt 1/1)"), "{reason}");
 }

@@ -38,7 +38,7 @@ use crate::folders::Folders;
 use crate::iteration::{Iteration, Verdict};
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
-use crate::signals::Signals;
+use crate::signals::{Hangup, Signals};
 use happening::{Happening, RunningLoop, Status};
 
 /// The queue of loops.
@@ -159,7 +159,7 @@ pub async fn run(
 ) -> Outcome<Ending> {
     let mut changes = Changes::watch(&setup.store).await?;
     let wrong = |error: std::io::Error| Refusal::BadValue { problem: format!("signals: {error}") };
-    let mut signals = Signals::catch().map_err(wrong)?;
+    let mut signals = Signals::catch(Hangup::IsOther).map_err(wrong)?;
     let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map_err(wrong)?;
     let (reports, mut reported) = mpsc::unbounded_channel();
     let desk = Desk { store: setup.store.clone() };

@@ -28,7 +28,7 @@ use crate::changes::Changes;
 use crate::desk::Desk;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
-use crate::signals::Signals;
+use crate::signals::{Hangup, Signals};
 use job::JobEnd;
 use turn::Turn;
 use verdict::Verdict;
@@ -188,8 +188,8 @@ pub async fn run(
     tell: &mut dyn FnMut(Progress),
 ) -> Outcome<Summary> {
     let mut changes = Changes::watch(&store).await?;
-    let mut signals =
-        Signals::catch().map_err(|error| Refusal::BadValue { problem: format!("signals: {error}") })?;
+    let mut signals = Signals::catch(Hangup::Ends)
+        .map_err(|error| Refusal::BadValue { problem: format!("signals: {error}") })?;
     let desk = Desk { store };
     let give_up_after = give_up_after(&desk, &work).await?;
     let (ends, mut ended) = mpsc::unbounded_channel();
