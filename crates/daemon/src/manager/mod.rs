@@ -6,8 +6,8 @@
 //!
 //! | to find out | look at |
 //! |---|---|
-//! | what a tick does | [`tick`] |
-//! | what follows an iteration | [`settle`] |
+//! | what a tick does | `tick` |
+//! | what follows an iteration | `settle` |
 //! | what others are told | [`happening`] |
 
 pub mod happening;
