@@ -9,6 +9,7 @@ mod bare;
 mod choose;
 mod claim_done;
 mod cold_start;
+mod loops;
 mod mcp;
 mod options;
 mod plan_sync;
@@ -35,6 +36,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   plan-sync                    a plan of 10,000 lines, twice
   sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan
   work                         rota work -- true beside bare loops that spawn and commit twice (needs rota)
+  loops                        rota up: 1,000 loops that do nothing, how soon a child starts, an idle tick (needs rota)
   postgres claims              PostgreSQL: claim + done beside pgbench, 1, 4 and 16 workers, batches
   postgres peers               the same beside other queues (needs benches/peers/install)
   postgres sizes               the time of a claim from 10,000 to 1,000,000 tasks
@@ -64,6 +66,8 @@ fn run() -> Result<()> {
         "plan-sync" => plan_sync::run(&options),
         "postgres" => postgres::run(&options),
         "sched-lease" => sched_lease::run(&options),
+        "loops" => loops::run(&options),
+        "agent" => loops::be_agent(&options.rest),
         "work" => work::run(&options),
         "worker" => worker::be_worker(&options.rest),
         _ => Err(USAGE.into()),

@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// The seconds that something takes on a fresh copy of a file, and that nothing was left open.
-fn on_copy(template: &Path, measure: impl Fn(&Path) -> Result<()>) -> Result<f64> {
+pub fn on_copy(template: &Path, measure: impl Fn(&Path) -> Result<()>) -> Result<f64> {
     let folder = tempfile::tempdir_in(template.parent().ok_or("no folder")?)?;
     let file = folder.path().join("rota.db");
     std::fs::copy(template, &file)?;
@@ -65,7 +65,8 @@ fn on_copy(template: &Path, measure: impl Fn(&Path) -> Result<()>) -> Result<f64
     if undone == 0 { Ok(seconds) } else { Err(format!("{undone} tasks are not done").into()) }
 }
 
-fn bare_loops(file: &Path, loops: usize) -> Result<()> {
+/// Bare loops at once on one file until nothing is left.
+pub fn bare_loops(file: &Path, loops: usize) -> Result<()> {
     let one = |number: usize| -> std::result::Result<(), String> {
         let bare = Bare::open(file, &format!("agent-{number}")).map_err(|error| error.to_string())?;
         loop {
@@ -85,7 +86,8 @@ fn bare_loops(file: &Path, loops: usize) -> Result<()> {
     })
 }
 
-fn spawn_true() -> Result<()> {
+/// Runs the program that does nothing.
+pub fn spawn_true() -> Result<()> {
     let status = Command::new("true").stdin(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err("true is false".into()) }
 }
