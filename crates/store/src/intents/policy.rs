@@ -66,7 +66,7 @@ async fn publish<T: Tx>(
 ) -> Outcome<Arc<Published>> {
     let published = Arc::new(Published { version: policy_version(policy), policy: policy.clone() });
     let document = policy.to_json();
-    if !history.is_empty() && before.published.version == published.version {
+    if is_readable && !history.is_empty() && before.published.version == published.version {
         return Ok(published);
     }
     let row = PolicyRow {
