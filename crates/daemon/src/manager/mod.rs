@@ -137,6 +137,8 @@ struct Manager<'a> {
     policy: Arc<Published>,
     /// The kinds that may begin now.
     kinds: Vec<String>,
+    /// Whether a tick is due. A loop that completes begins the next ones in its own transaction, so it asks for none.
+    must_look: bool,
     /// Whether something that passes by itself keeps loops from beginning.
     is_held_back: bool,
     disk_is_low: bool,
@@ -174,6 +176,7 @@ pub async fn run(
         reports,
         policy,
         kinds: Vec::new(),
+        must_look: true,
         is_held_back: false,
         disk_is_low: false,
         artifacts_after: 0,
@@ -188,7 +191,9 @@ pub async fn run(
     manager.config_time = manager.modified();
     manager.publish_policy().await?;
     loop {
-        manager.tick().await;
+        if std::mem::take(&mut manager.must_look) {
+            manager.tick().await;
+        }
         if manager.is_over().await {
             break;
         }
@@ -202,10 +207,16 @@ pub async fn run(
                 }
             }
             urgency = signals.next() => manager.stop(urgency),
-            _ = hangup.recv() => drop(manager.reload().await),
-            Some(request) = requests.recv() => manager.answer(request).await,
+            _ = hangup.recv() => {
+                manager.reload().await;
+                manager.must_look = true;
+            }
+            Some(request) = requests.recv() => {
+                manager.answer(request).await;
+                manager.must_look = true;
+            }
             () = at(renewal) => manager.renew().await,
-            () = changes.wait(poll) => {}
+            () = changes.wait(poll) => manager.must_look = true,
         }
     }
     manager.end().await

@@ -20,18 +20,25 @@ use crate::worktree;
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
 impl Manager<'_> {
+    /// A tick follows, unless the free place was filled in the same transaction.
     pub(super) async fn settle(&mut self, report: Report) {
         self.has_news = true;
+        let is_filled = self.follow_up(report).await;
+        self.must_look |= !is_filled;
+    }
+
+    async fn follow_up(&mut self, report: Report) -> bool {
         let Report { iteration, verdict } = report;
         let lease = iteration.lease.clone();
-        let Some(run) = self.running.remove(&lease) else { return };
+        let Some(run) = self.running.remove(&lease) else { return false };
         if run.is_lapsed {
-            return self.ended(&iteration, "lapsed", None).await;
+            self.ended(&iteration, "lapsed", None).await;
+            return false;
         }
         let until = run.expires_at;
         let caller = Caller::lease(lease.clone());
         match verdict {
-            Verdict::Passed => self.complete(iteration, until).await,
+            Verdict::Passed => return self.complete(iteration, until).await.unwrap_or(false),
             Verdict::NotPassed { why } => self.go_on(iteration, why, until).await,
             Verdict::RateLimited => self.rate_limited(iteration, until).await,
             Verdict::NeedsPerson { reason } => {
@@ -47,10 +54,12 @@ impl Manager<'_> {
                 self.end_as(&iteration, Command::Interrupt { caller }, "interrupted", None, until).await;
             }
         }
+        false
     }
 
-    /// Done, with its children, and the next loops begun in the same transaction.
-    async fn complete(&mut self, iteration: Iteration, until: Instant) {
+    /// Done, with its children, and the next loops begun in the same transaction: whether that was tried, or none if the
+    /// loop is not complete.
+    async fn complete(&mut self, iteration: Iteration, until: Instant) -> Option<bool> {
         let artifacts = iteration.artifacts();
         let from_loop = iteration.artifacts_from_loop();
         let parent = children::Parent {
@@ -62,11 +71,16 @@ impl Manager<'_> {
         };
         let children = match children::read(&parent) {
             Ok(children) => children,
-            Err(problem) => return self.bad_children(iteration, problem, until).await,
+            Err(problem) => {
+                self.bad_children(iteration, problem, until).await;
+                return None;
+            }
         };
         let count = children.len();
+        let then = self.next();
+        let fills = then.is_some();
         let awaiting = ChildrenAwaiting { call: self.setup.call.clone(), parent: iteration.task.id.clone() };
-        let Some(awaiting) = self.patiently(awaiting, until).await else { return };
+        let awaiting = self.patiently(awaiting, until).await?;
         let there = |task: &&Task| self.folders.has_artifact(task);
         let complete = Complete {
             call: self.setup.call.clone(),
@@ -74,18 +88,23 @@ impl Manager<'_> {
             result: None,
             children,
             triggered: awaiting.iter().filter(there).map(|task| task.id.clone()).collect(),
-            then: self.next(),
+            then,
         };
         let completed = match self.ask_patiently(complete, until).await {
             Some(Ok(completed)) => completed,
             Some(Err(Error::Refused(refusal))) if self.is_held(&iteration.lease).await => {
-                return self.bad_children(iteration, format!("{}: {refusal}", children::FILE), until).await;
+                self.bad_children(iteration, format!("{}: {refusal}", children::FILE), until).await;
+                return None;
             }
             Some(Err(Error::Refused(refusal))) => {
-                return self.ended(&iteration, "lapsed", Some(refusal.to_string())).await;
+                self.ended(&iteration, "lapsed", Some(refusal.to_string())).await;
+                return None;
             }
-            Some(Err(error)) => return self.trouble(error),
-            None => return,
+            Some(Err(error)) => {
+                self.trouble(error);
+                return None;
+            }
+            None => return None,
         };
         if let Some(upstream) = iteration.kind.uses_api.clone() {
             let began_at = iteration.task.started_at;
@@ -99,6 +118,7 @@ impl Manager<'_> {
             self.tell(Happening::Spawned { id: iteration.task.id.to_string(), children: count });
         }
         self.begin(completed.granted);
+        Some(fills)
     }
 
     async fn is_held(&mut self, lease: &LeaseId) -> bool {
@@ -141,6 +161,9 @@ impl Manager<'_> {
             let note = NoteLimit { call: self.setup.call.clone(), upstream: upstream.clone(), began_at };
             let Some(block) = self.patiently(note, until).await else { return };
             blocked_until = block.blocked_until;
+            // What completes before the next tick must not begin others of them.
+            let config = std::sync::Arc::clone(&self.config);
+            self.kinds.retain(|kind| config.kind(kind).uses_api.as_ref() != Some(&upstream));
             let ends = block.blocked_until.map_or(0, |until| until.get() - block.updated_at.get());
             self.tell(Happening::RateLimited {
                 upstream,
