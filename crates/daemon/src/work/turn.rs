@@ -119,7 +119,9 @@ impl Worker<'_> {
         self.running.remove(&lease);
         if let Some(due) = task.next_eligible_at {
             let wait = due.get().saturating_sub(task.updated_at.get()).max(0).unsigned_abs();
-            self.cooling.insert(lease.task.clone(), since + Duration::from_millis(wait));
+            // From after the answer, and a millisecond more: asked too early, the store would say that nothing is left.
+            let wait = Duration::from_millis(wait.saturating_add(1));
+            self.cooling.insert(lease.task.clone(), Instant::now() + wait);
         }
         if outcome != verdict::FAILED {
             self.failures.remove(&lease.task);
