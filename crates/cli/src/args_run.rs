@@ -34,13 +34,14 @@ pub struct WorkArgs {
 /// with feedback, and adds the children that an iteration leaves in artifacts/children.jsonl.
 ///
 /// The first TERM or INT stops it: no new starts, agents are asked to end and after 10 s killed, their tasks go back. The
-/// second kills at once. HUP, `rota reload` and a changed rota.yml are picked up while it runs.
+/// second kills at once. HUP, `rota reload` and a changed rota.yml are picked up while it runs. On a terminal it shows what
+/// happens; elsewhere it writes a line per event to stderr, from the level of ROTA_LOG (debug, info, warn).
 ///
 /// Example: rota up --until-idle
 #[derive(Args, Debug)]
 pub struct UpArgs {
     /// Begin what can begin now, and end when that has ended
-    #[arg(long, conflicts_with = "until_idle")]
+    #[arg(long)]
     pub once: bool,
     /// End when nothing is left that could run; exit code 1 if anything failed or is parked
     #[arg(long)]

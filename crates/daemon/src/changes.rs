@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rota_store::{AnyStore, Fault};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// How long the server is listened to before the connection is looked after again.
 const LISTEN: Duration = Duration::from_secs(30);
@@ -53,5 +54,13 @@ impl Changes {
             }
             () = tokio::time::sleep(at_most) => {}
         }
+    }
+}
+
+/// Waits for a moment; for ever if there is none.
+pub(crate) async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

@@ -7,12 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rota_core::text::escaped;
-use rota_core::{Refusal, Status, TaskId};
+use rota_core::{Refusal, TaskId};
 use rota_daemon::folders::Folders;
 use rota_daemon::iteration::{OUTPUT, VALIDATION};
-use rota_store::intents::Call;
-use rota_store::intents::read::Show;
-use rota_store::{AnyStore, Store, block_on};
+use rota_store::{AnyStore, block_on};
 use rota_verbs::{Context, input};
 
 use crate::args::Common;
@@ -72,9 +70,8 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
 
 /// The last iteration, and whether the loop runs.
 fn state(cx: &Context<AnyStore>, id: &TaskId) -> CliResult<(u32, bool)> {
-    let show = Show { call: Call::in_scope(&cx.scope), id: id.clone() };
-    let (view, _) = block_on(cx.store.perform(&show))?;
-    Ok((view.task.iteration, view.task.status == Status::Active))
+    let task = block_on(rota_verbs::show::show(cx, id.as_str(), false))?.task;
+    Ok((task.iteration, task.lease_id.is_some()))
 }
 
 fn print_more(folders: &Folders, id: &TaskId, place: &mut Place) -> CliResult<()> {

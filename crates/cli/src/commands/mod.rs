@@ -50,8 +50,8 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Debug(args)) => loops::debug(&cli.common, args),
         Some(Command::Up(args)) => up::run(&cli.common, &args).map_err(|error| error.with_usage_of(&["up"])),
         Some(Command::Status) => up::status(&cli.common),
-        Some(Command::Down(args)) => up::down(&args),
-        Some(Command::Reload) => up::reload(),
+        Some(Command::Down(args)) => up::down(&cli.common, &args),
+        Some(Command::Reload) => up::reload(&cli.common),
         Some(Command::Work(args)) => {
             work::run(&cli.common, args).map_err(|error| error.with_usage_of(&["work"]))
         }

@@ -494,3 +494,25 @@ fn a_folder_that_cannot_be_made_fails_the_loop_and_not_the_daemon() {
     let reason = show(&lab, "r")["parkedReason"].as_str().unwrap().to_owned();
     assert!(reason.contains(".rota/loops/r/iterations/001") && reason.ends_with("(attempt 1/1)"), "{reason}");
 }
+
+#[test]
+fn what_cannot_be_meant() {
+    let lab = Lab::new();
+    configure(&lab, "  ralph: {run: 'true'}\n");
+    for (line, code, wanted) in [
+        ("up --once --until-idle", 1, "error: --once and --until-idle are mutually exclusive"),
+        ("up --now 2026-01-01T00:00:00Z", 1, "error: --now: `rota up` goes by the store's clock"),
+        ("status", 2, "error: no rota up runs here"),
+        ("down --json", 2, "error: no rota up runs here"),
+        ("reload", 2, "error: no rota up runs here"),
+        ("loop logs nobody", 2, "error: task 'nobody' not found"),
+    ] {
+        let ran = lab.line(line);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{line}");
+        assert!(ran.stderr.starts_with(wanted), "{line}: {}", ran.stderr);
+    }
+    lab.line("loop add --kind ralph --id r").ok();
+    assert!(lab.line("loop logs r").stderr.starts_with("error: loop 'r' has not run yet"));
+    let tree: serde_json::Value = serde_json::from_str(&lab.line("up --until-idle --json").stdout).unwrap();
+    assert_eq!((&tree["schemaVersion"], &tree["loops"][0]["status"]), (&1.into(), &"complete".into()));
+}

@@ -25,13 +25,14 @@ use rota_store::intents::Call;
 use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::intents::iterate::{Backlog, BacklogCounts, Begin};
 use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
+pub use rota_store::intents::read::LOOPS as QUEUE;
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::{AnyStore, Error, Outcome, Published};
 use rota_verbs::{Context, mirror};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::changes::Changes;
+use crate::changes::{Changes, at};
 use crate::config::Config;
 use crate::desk::Desk;
 use crate::folders::Folders;
@@ -41,8 +42,6 @@ use crate::runner::terminate::Urgency;
 use crate::signals::{Hangup, Signals};
 use happening::{Happening, RunningLoop, Status};
 
-/// The queue of loops.
-pub const QUEUE: &str = "loops";
 /// Where the policy sets no ceiling, so many loops run at once on one host.
 const DEFAULT_SLOTS: usize = 50;
 
@@ -220,13 +219,6 @@ pub async fn run(
         }
     }
     manager.end().await
-}
-
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }
 
 impl Manager<'_> {

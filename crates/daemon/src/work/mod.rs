@@ -24,7 +24,7 @@ use rota_store::{AnyStore, Error, Outcome};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::changes::Changes;
+use crate::changes::{Changes, at};
 use crate::desk::Desk;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
@@ -252,13 +252,6 @@ async fn give_up_after(desk: &Desk, work: &Work) -> Outcome<Option<u32>> {
             (!has_limit).then_some(GIVE_UP_AFTER)
         }
     })
-}
-
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }
 
 impl Worker<'_> {

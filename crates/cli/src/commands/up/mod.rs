@@ -16,7 +16,7 @@ use rota_daemon::manager::happening::{Happening, RunningLoop, Status};
 use rota_daemon::manager::{self, Setup, Until};
 use rota_store::AnyStore;
 use rota_store::intents::Call;
-use rota_verbs::Payload;
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::args::Common;
@@ -31,6 +31,14 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     if common.now.is_some() {
         return Err(CliError::value("--now: `rota up` goes by the store's clock"));
     }
+    if args.once && args.until_idle {
+        return Err(CliError::value("--once and --until-idle are mutually exclusive"));
+    }
+    let until = match (args.once, args.until_idle) {
+        (true, _) => Until::FirstTick,
+        (_, true) => Until::Idle,
+        _ => Until::Stopped,
+    };
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let (workspace, rota) = locate::workspace()?;
     let run_folder = RunFolder::of(&rota);
@@ -58,11 +66,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         config_file: locate::config_file(common)?,
         folders: Folders { workspace, rota: rota.clone() },
         environment,
-        until: match (args.once, args.until_idle) {
-            (true, _) => Until::FirstTick,
-            (_, true) => Until::Idle,
-            _ => Until::Stopped,
-        },
+        until,
         policy_copy: locate::policy_file(common)?,
     };
     let mut show = show(common.json);
@@ -73,9 +77,9 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         let mut observe = |happening: &Happening, running: &[RunningLoop]| show.see(happening, running);
         manager::run(setup, requests, &mut observe).await.map_err(CliError::from)
     })?;
-    show.end();
-    if !common.json {
-        output::print(&tree::text(&cx)?)?;
+    if until != Until::Stopped {
+        let loops = rota_store::block_on(rota_verbs::loops::tree(&cx, None))?;
+        output::emit(common.json, loops, tree::text)?;
     }
     let bad = ending.counts.of(TaskStatus::Failed) + ending.counts.of(TaskStatus::Parked);
     let failed = args.until_idle && (bad > 0 || ending.stopped);
@@ -85,7 +89,6 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
 /// Somebody who shows what happens.
 trait Show {
     fn see(&mut self, happening: &Happening, running: &[RunningLoop]);
-    fn end(&mut self) {}
 }
 
 fn show(json: bool) -> Box<dyn Show> {
@@ -108,11 +111,9 @@ fn ask(what: Ask) -> CliResult<Answer> {
 
 pub fn status(common: &Common) -> CliResult<ExitCode> {
     match ask(Ask::Status)? {
-        Answer::Status(status) if common.json => output::print(&Payload::new(status).to_text())?,
-        Answer::Status(status) => output::print(&in_words(&status))?,
-        other => return Err(CliError::Io(format!("the daemon answers something else: {other:?}"))),
+        Answer::Status(status) => output::emit(common.json, status, in_words),
+        other => Err(CliError::Io(format!("the daemon answers something else: {other:?}"))),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn in_words(status: &Status) -> String {
@@ -136,7 +137,12 @@ fn in_words(status: &Status) -> String {
     text
 }
 
-pub fn down(args: &DownArgs) -> CliResult<ExitCode> {
+#[derive(Serialize)]
+struct Stopped {
+    stopped: bool,
+}
+
+pub fn down(common: &Common, args: &DownArgs) -> CliResult<ExitCode> {
     ask(Ask::Down { now: args.kill })?;
     let (_, rota) = locate::workspace()?;
     let (folder, start) = (RunFolder::of(&rota), Instant::now());
@@ -146,8 +152,7 @@ pub fn down(args: &DownArgs) -> CliResult<ExitCode> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    output::print("stopped\n")?;
-    Ok(ExitCode::SUCCESS)
+    output::emit(common.json, Stopped { stopped: true }, |_| "stopped\n".to_owned())
 }
 
 /// Lets a running daemon look at once; without one, whoever comes later looks anyway.
@@ -158,8 +163,12 @@ pub fn nudge() -> CliResult<()> {
     Ok(())
 }
 
-pub fn reload() -> CliResult<ExitCode> {
+#[derive(Serialize)]
+struct Reloaded {
+    reloaded: bool,
+}
+
+pub fn reload(common: &Common) -> CliResult<ExitCode> {
     ask(Ask::Reload)?;
-    output::print("reloaded\n")?;
-    Ok(ExitCode::SUCCESS)
+    output::emit(common.json, Reloaded { reloaded: true }, |_| "reloaded\n".to_owned())
 }
