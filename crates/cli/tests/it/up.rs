@@ -295,7 +295,7 @@ fn stopping_gives_the_tasks_back() {
     let lab = Lab::new();
     configure(
         &lab,
-        "  ralph: {run: 'echo $$ > pid; trap \"echo asked > asked; exit 3\" TERM; while :; do sleep 0.02; done'}\n",
+        "  ralph: {run: 'trap \"echo asked > asked; exit 3\" TERM; echo $$ > pid; while :; do sleep 0.02; done'}\n",
     );
     let daemon = Daemon::start(&lab);
     lab.line("loop add --kind ralph --id r").ok();
@@ -320,11 +320,13 @@ fn a_bad_configuration_is_refused_and_the_old_one_stays() {
     assert_eq!(lab.line("loop list").code, 1, "nothing goes by a wrong configuration");
     std::fs::write(lab.path().join("other.yml"), "").unwrap();
     lab.line("ROTA_CONFIG=other.yml loop add --kind ralph --id a").ok();
-    until("it ran by the old one", || lab.path().join("said.a").exists());
+    until("it ran by the old one", || {
+        std::fs::read(lab.path().join("said.a")).is_ok_and(|said| said == b"old\n")
+    });
     configure(&lab, "  ralph: {run: 'echo new > said.$ROTA_TASK'}\n");
     assert_eq!(lab.line("reload").ok(), "reloaded\n");
     lab.line("loop add --kind ralph --id b").ok();
-    until("it ran by the new one", || lab.path().join("said.b").exists());
+    until("it ran by the new one", || states(&lab).contains(&"b complete".to_owned()));
     assert_eq!(read(lab.path().join("said.b")), "new\n");
     let before = read(lab.path().join("up.log")).matches("Configuration reloaded").count();
     assert!(hang_up(daemon.0.id()).success());
