@@ -1,13 +1,11 @@
-//! What listens. One door ([`auth`]) checks every request before anything is routed; behind it are the interfaces, which
-//! decide nothing and return what the verbs return.
+//! What listens. One door ([`rota_door`]) checks every request before anything is routed; behind it are the interfaces,
+//! which decide nothing and return what the verbs return.
 //!
-//! - [`auth`]: Host and Origin, then the token of `.rota/token`. Everything that listens uses this one.
 //! - [`listen`]: connections, and a limit on each thing a caller can send or hold.
 //! - [`mcp`]: the Model Context Protocol, over stdio and HTTP.
 //!
 //! A program that serves calls [`prepare`] before it opens its store, and then runs everything on that runtime.
 
-pub mod auth;
 pub mod listen;
 pub mod mcp;
 

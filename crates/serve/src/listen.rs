@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Denied, Door};
+use rota_door::{Denied, Door};
 
 /// Connections at once; more wait in the system's line.
 const CONNECTIONS: usize = 256;

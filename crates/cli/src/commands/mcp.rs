@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use rota_core::text::escaped;
-use rota_serve::auth::{Door, Token};
+use rota_door::{Door, Token};
 use rota_serve::mcp::{McpServer, Settings, ToolSet, serve_http, serve_stdio};
 use rota_serve::{listen, stop_signal};
 use rota_store::block_on;

@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{MESSAGE_BYTES, McpServer};
-use crate::auth::Door;
 use crate::listen::{Problem, serve};
+use rota_door::Door;
 
 /// Where it is.
 pub const PATH: &str = "/mcp";

@@ -87,6 +87,11 @@ impl Token {
         self.0.expose().as_bytes().ct_eq(shown).into()
     }
 
+    /// For what is sealed with it.
+    pub(crate) fn text(&self) -> &str {
+        self.0.expose()
+    }
+
     fn read(path: &Path) -> Result<Self, TokenFault> {
         let at = || path.to_owned();
         let options = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();

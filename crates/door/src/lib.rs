@@ -1,6 +1,10 @@
 //! The one door. Everything that listens asks it first: is the request addressed to us and not sent by a page of
-//! another site (403), does the caller show the token (401). Only then is anything routed.
+//! another site (403), does the caller show a token (401). Only then is anything routed.
+//!
+//! There are two kinds of callers: the operator, who can read the token file, and an agent, which was given the token
+//! of its lease and may do what the lease allows.
 
+mod claim;
 mod hosts;
 mod token;
 
@@ -11,6 +15,7 @@ use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
+pub use claim::LeaseClaim;
 pub use hosts::Hosts;
 pub use token::{Token, TokenFault};
 
@@ -19,6 +24,15 @@ pub use token::{Token, TokenFault};
 pub struct Door {
     hosts: Hosts,
     token: Arc<Token>,
+}
+
+/// Who came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Somebody who can read the token file.
+    Operator,
+    /// Somebody who was given the token of this lease. It may have ended since.
+    Lease(LeaseClaim),
 }
 
 /// Why a request stays outside.
@@ -60,10 +74,24 @@ impl Door {
         Self { hosts: Hosts::of(address), token: Arc::new(token) }
     }
 
-    /// Lets a request in, or says why not.
+    /// Lets an operator's request in, or says why not.
     pub fn check(&self, request: &Parts) -> Result<(), Denied> {
         self.check_address(request)?;
         self.check_token(request)
+    }
+
+    /// Lets a request in and says who sent it, or says why not.
+    pub fn admit(&self, request: &Parts) -> Result<Caller, Denied> {
+        self.check_address(request)?;
+        self.shown(request).and_then(|shown| self.caller(shown)).ok_or(Denied::Token)
+    }
+
+    /// Whose token this is.
+    pub fn caller(&self, shown: &[u8]) -> Option<Caller> {
+        if self.token.is(shown) {
+            return Some(Caller::Operator);
+        }
+        self.token.unseal(shown).map(Caller::Lease)
     }
 
     /// Whether it is addressed to us, and not sent by a page of another site: all that what is open to everybody asks.
@@ -77,12 +105,18 @@ impl Door {
         Ok(())
     }
 
-    /// Whether the caller shows the token.
+    /// Whether the caller shows the operator's token.
     pub fn check_token(&self, request: &Parts) -> Result<(), Denied> {
+        let is_operator = self.shown(request).is_some_and(|shown| self.token.is(shown));
+        if is_operator { Ok(()) } else { Err(Denied::Token) }
+    }
+
+    /// What the one Authorization header shows.
+    fn shown<'a>(&self, request: &'a Parts) -> Option<&'a [u8]> {
         let mut shown = request.headers.get_all(AUTHORIZATION).iter();
-        match (shown.next().and_then(|value| bearer(value.as_bytes())), shown.next()) {
-            (Some(token), None) if self.token.is(token) => Ok(()),
-            _ => Err(Denied::Token),
+        match (shown.next(), shown.next()) {
+            (Some(value), None) => bearer(value.as_bytes()),
+            _ => None,
         }
     }
 }
@@ -132,5 +166,23 @@ mod tests {
         ] {
             assert_eq!(check(headers), wanted, "{headers:?}");
         }
+    }
+
+    #[test]
+    fn an_agent_is_let_in_as_its_lease_and_is_no_operator() {
+        let token = Token::random().unwrap_or_else(|error| panic!("{error}"));
+        let claim = LeaseClaim { scope: "/w".into(), task: "a".into(), lease: "lease-a-1".into() };
+        let sealed = token.seal(&claim);
+        let operator = token.text().to_owned();
+        let door = Door::new(SocketAddr::from(([127, 0, 0, 1], 8789)), token);
+        let request = |shown: &str| {
+            let request = http::Request::builder().uri("/").header("host", "localhost");
+            let request = request.header("authorization", format!("Bearer {shown}")).body(());
+            request.unwrap_or_else(|error| panic!("{error}")).into_parts().0
+        };
+        assert_eq!(door.admit(&request(&operator)), Ok(Caller::Operator));
+        assert_eq!(door.admit(&request(sealed.expose())), Ok(Caller::Lease(claim)));
+        assert_eq!(door.check(&request(sealed.expose())), Err(Denied::Token));
+        assert_eq!(door.admit(&request("lease.1.2.3.4")), Err(Denied::Token));
     }
 }
