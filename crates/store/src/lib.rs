@@ -26,8 +26,9 @@ pub use files::{make_whole, part_of};
 pub use secret::Secret;
 pub use store::{Access, Intent, Store, block_on, run_here, runtime, use_runtime};
 pub use tx::{
-    AgentRow, AnyTx, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, HeadQuery, Level,
-    ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx,
+    AgentRow, AnyTx, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, GateTokenRow, HeadQuery,
+    Level, ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter,
+    UsageRow,
 };
 pub use upkeep::{Cursor, Upkeep};
 pub use watch::Watch;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rota_core::event::Event;
 use rota_core::obstacle::Stage;
+use rota_core::policy::GateLevel;
 use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 
@@ -212,6 +213,61 @@ pub struct BlockRow {
     pub reason: Option<String>,
     /// When it was written.
     pub updated_at: UnixMillis,
+}
+
+/// What a task used of a model on one day, in UTC.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UsageRow {
+    /// Namespace.
+    pub scope: String,
+    /// Who; empty for a caller without a task.
+    pub task: String,
+    /// Days since 1970-01-01.
+    pub day: i64,
+    /// Of which API.
+    pub upstream: String,
+    /// Of which model; empty where none was named.
+    pub model: String,
+    /// Calls that were let through.
+    pub requests: u64,
+    /// Tokens read, without those from the provider's cache.
+    pub input_tokens: u64,
+    /// Tokens written.
+    pub output_tokens: u64,
+    /// Tokens read from the provider's cache.
+    pub cache_read_tokens: u64,
+    /// How long calls waited at the gate, together.
+    pub wait_ms: u64,
+    /// What it cost, in billionths of a dollar.
+    pub spend_nanos: u64,
+}
+
+/// Which usage to read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UsageFilter {
+    /// Only this scope's.
+    pub scope: Option<String>,
+    /// Only this task's.
+    pub task: Option<String>,
+    /// Only this day's.
+    pub day: Option<i64>,
+}
+
+/// A token for the gateway that a person made; what the caller shows is not kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GateTokenRow {
+    /// SHA-256 of the token, in hex.
+    pub hash: String,
+    /// Namespace of the task.
+    pub scope: String,
+    /// Whose usage it counts as.
+    pub task: Option<String>,
+    /// How urgent its calls may be; none for what the task says.
+    pub level: Option<GateLevel>,
+    /// When.
+    pub made_at: UnixMillis,
+    /// Until when it is good.
+    pub expires_at: Option<UnixMillis>,
 }
 
 /// How many tasks are in which state.
@@ -434,4 +490,12 @@ tx! {
     fn block(&mut self, upstream: &str) -> Option<BlockRow>;
     /// Writes it.
     fn set_block(&mut self, block: &BlockRow) -> ();
+    /// Adds to what was used before.
+    fn add_usage(&mut self, usage: &UsageRow) -> ();
+    /// What was used, by scope, task, day, upstream and model.
+    fn usage(&mut self, filter: &UsageFilter) -> Vec<UsageRow>;
+    /// Keeps a token for the gateway.
+    fn add_gate_token(&mut self, token: &GateTokenRow) -> ();
+    /// The token with this hash.
+    fn gate_token(&mut self, hash: &str) -> Option<GateTokenRow>;
 }

@@ -66,21 +66,21 @@ fn doctor_says_and_repairs() {
         ",
         expect![[r#"
             $ doctor
-            schema 3, 1 scopes, 2 tasks, 3 events
+            schema 4, 1 scopes, 2 tasks, 3 events
             blockers default b: 3 open blockers are stored, there are 1 (--fix would store the count)
             1 problems
             [1]
             $ doctor --fix
-            schema 3, 1 scopes, 2 tasks, 3 events
+            schema 4, 1 scopes, 2 tasks, 3 events
             blockers default b: 3 open blockers are stored, there are 1 (repaired: store the count)
             1 problems, 1 repaired
             $ doctor
-            schema 3, 1 scopes, 2 tasks, 3 events
+            schema 4, 1 scopes, 2 tasks, 3 events
             nothing is wrong
             $ doctor --json
             {
               "schemaVersion": 1,
-              "schema": 3,
+              "schema": 4,
               "scopes": 1,
               "tasks": 2,
               "events": 3,
@@ -156,7 +156,7 @@ fn prune_says_what_it_does() {
               "events": 0
             }
             $ doctor
-            schema 3, 1 scopes, 2 tasks, 2 events
+            schema 4, 1 scopes, 2 tasks, 2 events
             nothing is wrong
             $ prune --older-than soon
             ! error: --older-than must be a duration such as 30d, 12h or 45m, got: soon

@@ -163,6 +163,11 @@ impl GateLevel {
             Self::Low => "low",
         }
     }
+
+    /// The level of a word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.word() == word)
+    }
 }
 
 /// The built-in queues.

@@ -17,6 +17,7 @@ pub mod check;
 pub mod claim;
 pub mod edit;
 pub mod families;
+pub mod gateway;
 pub mod graph;
 pub mod iterate;
 pub mod journal;
@@ -167,6 +168,12 @@ macro_rules! conformance_suite {
                 agents_register_and_stop
                 blocks_are_kept_per_upstream
                 scopes_do_not_see_each_other
+            }
+            gateway {
+                usage_adds_up
+                leases_have_a_level
+                gate_tokens_are_found_until_they_expire
+                the_longer_block_counts
             }
             policies {
                 publishing_versions_and_conflicts

@@ -81,6 +81,79 @@ impl Intent for NoteLimit {
     }
 }
 
+/// Writes down the block that a gate holds. Of two gates on one upstream the longer block counts, and one that is over
+/// ends no other.
+#[derive(Clone, Debug)]
+pub struct KeepBlock {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which.
+    pub upstream: String,
+    /// No call before this; none for until somebody unblocks it.
+    pub until: Option<UnixMillis>,
+    /// Limits in a row; zero for a block that is over and forgotten.
+    pub hits: u32,
+    /// What the provider said.
+    pub reason: String,
+}
+
+impl Intent for KeepBlock {
+    type Output = BlockRow;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<BlockRow> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let holds = |until: Option<UnixMillis>| until.is_none_or(|until| until > cx.now);
+        let before = tx.block(&self.upstream).await?;
+        let standing = before.filter(|row| row.hits > 0 && holds(row.blocked_until));
+        let row = match standing {
+            Some(row) if self.hits == 0 => return Ok(row),
+            Some(row) => {
+                let is_longer = match (self.until, row.blocked_until) {
+                    (new, Some(old)) => new.is_none_or(|new| new > old),
+                    (_, None) => false,
+                };
+                let hits = self.hits.max(row.hits);
+                if is_longer { self.row(cx.now, hits) } else { BlockRow { hits, updated_at: cx.now, ..row } }
+            }
+            None => self.row(cx.now, self.hits),
+        };
+        tx.set_block(&row).await?;
+        Ok(row)
+    }
+}
+
+impl KeepBlock {
+    fn row(&self, now: UnixMillis, hits: u32) -> BlockRow {
+        let reason = Some(self.reason.clone());
+        let upstream = self.upstream.clone();
+        BlockRow { upstream, blocked_until: self.until, hits, reason, updated_at: now }
+    }
+}
+
+/// What the row of an upstream says after somebody ended its block.
+pub const UNBLOCKED: &str = "unblocked";
+
+/// Ends a block, a quota's too.
+#[derive(Clone, Debug)]
+pub struct Unblock {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which.
+    pub upstream: String,
+}
+
+impl Intent for Unblock {
+    type Output = BlockRow;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<BlockRow> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let (upstream, reason) = (self.upstream.clone(), Some(UNBLOCKED.to_owned()));
+        let row = BlockRow { upstream, blocked_until: Some(cx.now), hits: 0, reason, updated_at: cx.now };
+        tx.set_block(&row).await?;
+        Ok(row)
+    }
+}
+
 /// Notes that a run which began after the block went well: the next limit is the first again.
 #[derive(Clone, Debug)]
 pub struct NoteSuccess {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Call;
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{AgentRow, BlockRow, EventFilter, PolicyRow, Tx};
+use crate::tx::{AgentRow, BlockRow, EventFilter, PolicyRow, Tx, UsageFilter, UsageRow};
 
 /// The format's version.
 pub const FORMAT: u32 = 1;
@@ -28,6 +28,7 @@ const PAGE: usize = 500;
 pub enum Line {
     Export(Header),
     Block(BlockLine),
+    Usage(UsageLine),
     Queue(QueueLine),
     Policy(PolicyLine),
     Agent(AgentLine),
@@ -83,6 +84,11 @@ lines! {
     BlockLine {
         upstream: String, blocked_until: Option<UnixMillis>, hits: u32, reason: Option<String>, updated_at: UnixMillis,
     }
+    /// What a task used of a model on a day.
+    UsageLine {
+        scope: String, task: String, day: i64, upstream: String, model: String, requests: u64, input_tokens: u64,
+        output_tokens: u64, cache_read_tokens: u64, wait_ms: u64, spend_nanos: u64,
+    }
     /// A task.
     TaskLine { scope: String, id: TaskId, seq: u64, events: u64, fields: Changes, }
     /// A blocker of a task.
@@ -126,6 +132,68 @@ impl EventLine {
         let Self { seq, scope, task, number, at, kind, from, to, actor, fence, policy, data } = self;
         let kind = EventKind::from_word(&kind).ok_or_else(|| format!("unknown event '{kind}'"))?;
         Ok(Event { seq, scope, task, number, at, kind, from, to, actor, fence, policy, data })
+    }
+}
+
+impl From<UsageRow> for UsageLine {
+    fn from(row: UsageRow) -> Self {
+        let UsageRow {
+            scope,
+            task,
+            day,
+            upstream,
+            model,
+            requests,
+            input_tokens,
+            output_tokens,
+            cache_read_tokens,
+            wait_ms,
+            spend_nanos,
+        } = row;
+        Self {
+            scope,
+            task,
+            day,
+            upstream,
+            model,
+            requests,
+            input_tokens,
+            output_tokens,
+            cache_read_tokens,
+            wait_ms,
+            spend_nanos,
+        }
+    }
+}
+
+impl From<UsageLine> for UsageRow {
+    fn from(line: UsageLine) -> Self {
+        let UsageLine {
+            scope,
+            task,
+            day,
+            upstream,
+            model,
+            requests,
+            input_tokens,
+            output_tokens,
+            cache_read_tokens,
+            wait_ms,
+            spend_nanos,
+        } = line;
+        Self {
+            scope,
+            task,
+            day,
+            upstream,
+            model,
+            requests,
+            input_tokens,
+            output_tokens,
+            cache_read_tokens,
+            wait_ms,
+            spend_nanos,
+        }
     }
 }
 
@@ -211,6 +279,8 @@ impl<S: Sink> Intent for Export<'_, S> {
             settings(tx, scope, &mut out).await?;
             tasks(tx, scope, &mut out).await?;
             journal(tx, scope, &mut out).await?;
+            let of_scope = UsageFilter { scope: Some(scope.clone()), ..UsageFilter::default() };
+            tx.usage(&of_scope).await?.into_iter().try_for_each(|row| out.put(Line::Usage(row.into())))?;
         }
         let end = out.end;
         out.put(Line::End(end))?;

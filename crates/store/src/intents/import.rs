@@ -117,6 +117,10 @@ impl Loading {
                 return Err(bad(number, "a first line inside of the file").into());
             }
             Line::Block(block) => take_block(tx, block, number).await?,
+            Line::Usage(usage) => {
+                self.check_scope(&usage.scope, number)?;
+                tx.add_usage(&usage.into()).await?;
+            }
             Line::Queue(queue) => {
                 self.check_scope(&queue.scope, number)?;
                 let row = tx.ensure_queue(&queue.scope, &queue.name).await?;

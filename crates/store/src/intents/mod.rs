@@ -13,6 +13,7 @@ pub mod edges;
 pub mod edit;
 mod family;
 pub mod follow;
+pub mod gateway;
 pub mod import;
 pub mod iterate;
 pub mod lease_plan;

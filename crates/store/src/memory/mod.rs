@@ -12,12 +12,14 @@ use rota_core::{Fence, TaskId, UnixMillis};
 
 use crate::fault::Fault;
 use crate::store::{Access, Store};
-use crate::tx::{AgentRow, BlockRow, PolicyRow, QueueRow, Row};
+use crate::tx::{AgentRow, BlockRow, GateTokenRow, PolicyRow, QueueRow, Row, UsageRow};
 
 pub use tx::MemoryTx;
 
 /// Name within a scope.
 type Named<T> = BTreeMap<(String, T), ()>;
+/// Scope, task, day, upstream, model.
+type UsageKey = (String, String, i64, String, String);
 
 #[derive(Clone, Default)]
 struct State {
@@ -28,6 +30,8 @@ struct State {
     policies: BTreeMap<String, Vec<PolicyRow>>,
     agents: BTreeMap<(String, String), AgentRow>,
     blocks: BTreeMap<String, BlockRow>,
+    usage: BTreeMap<UsageKey, UsageRow>,
+    gate_tokens: BTreeMap<String, GateTokenRow>,
     retired: BTreeMap<(String, TaskId), Fence>,
     last_seq: u64,
     last_event: u64,

@@ -3,6 +3,7 @@
 mod upkeep;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use rota_core::event::Event;
@@ -13,8 +14,8 @@ use rota_core::{Policy, Status, Task, TaskId, UnixMillis};
 use super::{Clock, Shared, State, Stored};
 use crate::fault::Fault;
 use crate::tx::{
-    AgentRow, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow, Published,
-    QueueRow, Ranked, Row, Standing, StatusCount, Tx,
+    AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
+    Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow,
 };
 
 /// One transaction.
@@ -417,5 +418,40 @@ impl Tx for MemoryTx {
     async fn set_block(&mut self, block: &BlockRow) -> Result<(), Fault> {
         self.state.blocks.insert(block.upstream.clone(), block.clone());
         Ok(())
+    }
+
+    async fn add_usage(&mut self, usage: &UsageRow) -> Result<(), Fault> {
+        let UsageRow { scope, task, day, upstream, model, .. } = usage.clone();
+        match self.state.usage.entry((scope, task, day, upstream, model)) {
+            Entry::Vacant(entry) => drop(entry.insert(usage.clone())),
+            Entry::Occupied(mut entry) => {
+                let sum = entry.get_mut();
+                sum.requests += usage.requests;
+                sum.input_tokens += usage.input_tokens;
+                sum.output_tokens += usage.output_tokens;
+                sum.cache_read_tokens += usage.cache_read_tokens;
+                sum.wait_ms += usage.wait_ms;
+                sum.spend_nanos += usage.spend_nanos;
+            }
+        }
+        Ok(())
+    }
+
+    async fn usage(&mut self, filter: &UsageFilter) -> Result<Vec<UsageRow>, Fault> {
+        let is_wanted = |row: &&UsageRow| {
+            filter.scope.as_ref().is_none_or(|scope| *scope == row.scope)
+                && filter.task.as_ref().is_none_or(|task| *task == row.task)
+                && filter.day.is_none_or(|day| day == row.day)
+        };
+        Ok(self.state.usage.values().filter(is_wanted).cloned().collect())
+    }
+
+    async fn add_gate_token(&mut self, token: &GateTokenRow) -> Result<(), Fault> {
+        self.state.gate_tokens.insert(token.hash.clone(), token.clone());
+        Ok(())
+    }
+
+    async fn gate_token(&mut self, hash: &str) -> Result<Option<GateTokenRow>, Fault> {
+        Ok(self.state.gate_tokens.get(hash).cloned())
     }
 }

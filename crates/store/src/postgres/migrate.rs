@@ -7,10 +7,11 @@ use super::{Object, Shared};
 use crate::fault::Fault;
 
 /// Numbered from 1; what was released is never changed. `{schema}` is the name of ours.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../../migrations/postgres/0001_tasks.sql"),
     include_str!("../../migrations/postgres/0002_upkeep.sql"),
     include_str!("../../migrations/postgres/0003_loops.sql"),
+    include_str!("../../migrations/postgres/0004_gateway.sql"),
 ];
 
 /// The newest schema this program knows.

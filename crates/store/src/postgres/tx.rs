@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use rota_core::event::Event;
+use rota_core::policy::GateLevel;
 use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
@@ -19,8 +20,9 @@ use crate::intents::Call;
 use crate::intents::add::NewTask;
 use crate::store::Access;
 use crate::tx::{
-    AgentRow, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, HeadQuery, Level, ListFilter,
-    PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, fields_differ,
+    AgentRow, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, GateTokenRow, HeadQuery, Level,
+    ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter,
+    UsageRow, fields_differ,
 };
 
 /// Values of a statement.
@@ -463,6 +465,33 @@ impl Tx for PostgresTx {
         let bound: Bound<'_> = &[&block.upstream, &until, &hits, &block.reason, &block.updated_at.get()];
         self.change(sql::SET_BLOCK, bound).await.map(drop)
     }
+
+    async fn add_usage(&mut self, usage: &UsageRow) -> Result<(), Fault> {
+        let UsageRow { scope, task, day, upstream, model, requests, .. } = usage;
+        let [requests, input, output] =
+            [*requests, usage.input_tokens, usage.output_tokens].map(u64::cast_signed);
+        let [cached, waited, spent] =
+            [usage.cache_read_tokens, usage.wait_ms, usage.spend_nanos].map(u64::cast_signed);
+        let bound: Bound<'_> =
+            &[scope, task, day, upstream, model, &requests, &input, &output, &cached, &waited, &spent];
+        self.change(sql::ADD_USAGE, bound).await.map(drop)
+    }
+
+    async fn usage(&mut self, filter: &UsageFilter) -> Result<Vec<UsageRow>, Fault> {
+        self.all(sql::USAGE, &[&filter.scope, &filter.task, &filter.day], usage_row).await
+    }
+
+    async fn add_gate_token(&mut self, token: &GateTokenRow) -> Result<(), Fault> {
+        let GateTokenRow { hash, scope, task, level, made_at, expires_at } = token;
+        let (level, made, expires) =
+            (level.map(GateLevel::word), made_at.get(), expires_at.map(UnixMillis::get));
+        let bound: Bound<'_> = &[hash, scope, task, &level, &made, &expires];
+        self.change(sql::ADD_GATE_TOKEN, bound).await.map(drop)
+    }
+
+    async fn gate_token(&mut self, hash: &str) -> Result<Option<GateTokenRow>, Fault> {
+        self.one(sql::GATE_TOKEN, &[&hash]).await?.as_ref().map(gate_token_row).transpose()
+    }
 }
 
 fn queue_row(row: &PgRow) -> Result<QueueRow, Fault> {
@@ -481,6 +510,33 @@ fn block_row(row: &PgRow) -> Result<BlockRow, Fault> {
         hits: row::unsigned(row, 2)?,
         reason: get(row, 3)?,
         updated_at: row::time(row, 4)?,
+    })
+}
+
+fn usage_row(row: &PgRow) -> Result<UsageRow, Fault> {
+    Ok(UsageRow {
+        scope: get(row, 0)?,
+        task: get(row, 1)?,
+        day: get(row, 2)?,
+        upstream: get(row, 3)?,
+        model: get(row, 4)?,
+        requests: row::unsigned(row, 5)?,
+        input_tokens: row::unsigned(row, 6)?,
+        output_tokens: row::unsigned(row, 7)?,
+        cache_read_tokens: row::unsigned(row, 8)?,
+        wait_ms: row::unsigned(row, 9)?,
+        spend_nanos: row::unsigned(row, 10)?,
+    })
+}
+
+fn gate_token_row(row: &PgRow) -> Result<GateTokenRow, Fault> {
+    Ok(GateTokenRow {
+        hash: get(row, 0)?,
+        scope: get(row, 1)?,
+        task: get(row, 2)?,
+        level: get::<Option<String>>(row, 3)?.and_then(|word| GateLevel::from_word(&word)),
+        made_at: row::time(row, 4)?,
+        expires_at: row::optional_time(row, 5)?,
     })
 }
 

@@ -10,10 +10,11 @@ use super::{PATIENCE, SCHEMA, Session, fault};
 use crate::fault::Fault;
 
 /// Numbered from 1; what was released is never changed.
-pub(super) const MIGRATIONS: [&str; 3] = [
+pub(super) const MIGRATIONS: [&str; 4] = [
     include_str!("../../migrations/sqlite/0001_tasks.sql"),
     include_str!("../../migrations/sqlite/0002_upkeep.sql"),
     include_str!("../../migrations/sqlite/0003_loops.sql"),
+    include_str!("../../migrations/sqlite/0004_gateway.sql"),
 ];
 
 /// "ROTA" in the file's header.

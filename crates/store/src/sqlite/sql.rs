@@ -224,6 +224,22 @@ pub const SET_BLOCK: &str = "INSERT INTO blocks (upstream, blocked_until, hits, 
      VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (upstream) DO UPDATE SET blocked_until = excluded.blocked_until, \
      hits = excluded.hits, reason = excluded.reason, updated_at = excluded.updated_at";
 
+pub const ADD_USAGE: &str = "INSERT INTO usage (scope, task, day, upstream, model, requests, input_tokens, \
+     output_tokens, cache_read_tokens, wait_ms, spend_nanos) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+     ON CONFLICT (scope, task, day, upstream, model) DO UPDATE SET requests = usage.requests + excluded.requests, \
+     input_tokens = usage.input_tokens + excluded.input_tokens, \
+     output_tokens = usage.output_tokens + excluded.output_tokens, \
+     cache_read_tokens = usage.cache_read_tokens + excluded.cache_read_tokens, \
+     wait_ms = usage.wait_ms + excluded.wait_ms, spend_nanos = usage.spend_nanos + excluded.spend_nanos";
+pub const USAGE: &str = "SELECT scope, task, day, upstream, model, requests, input_tokens, output_tokens, \
+     cache_read_tokens, wait_ms, spend_nanos FROM usage WHERE (?1 IS NULL OR scope = ?1) \
+     AND (?2 IS NULL OR task = ?2) AND (?3 IS NULL OR day = ?3) \
+     ORDER BY scope, task, day, upstream, model";
+pub const ADD_GATE_TOKEN: &str = "INSERT INTO gate_tokens (hash, scope, task, level, made_at, expires_at) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+pub const GATE_TOKEN: &str =
+    "SELECT hash, scope, task, level, made_at, expires_at FROM gate_tokens WHERE hash = ?1";
+
 /// Name, text, and what its plan must say of every table it reads.
 #[cfg(feature = "conformance")]
 pub const SERVED: &[(&str, &str, &str)] = &[

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use rota_core::event::Event;
+use rota_core::policy::GateLevel;
 use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 use rusqlite::{Connection, params};
@@ -16,8 +17,8 @@ use super::{PATIENCE, Session, Shared, open, sql};
 use crate::fault::Fault;
 use crate::store::Access;
 use crate::tx::{
-    AgentRow, BlockRow, Blocker, EventFilter, Filter, HeadQuery, Level, ListFilter, PolicyRow, Published,
-    QueueRow, Ranked, Row, Standing, StatusCount, Tx, fields_differ,
+    AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
+    Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow, fields_differ,
 };
 
 /// One transaction. It owns its connection until it ends, so it can move between threads.
@@ -468,6 +469,33 @@ impl Tx for SqliteTx {
         let bound = params![upstream, blocked_until.map(UnixMillis::get), hits, reason, updated_at.get()];
         self.change(sql::SET_BLOCK, bound).map(drop)
     }
+
+    async fn add_usage(&mut self, usage: &UsageRow) -> Result<(), Fault> {
+        let UsageRow { scope, task, day, upstream, model, requests, .. } = usage;
+        let [requests, input, output] =
+            [*requests, usage.input_tokens, usage.output_tokens].map(u64::cast_signed);
+        let [cached, waited, spent] =
+            [usage.cache_read_tokens, usage.wait_ms, usage.spend_nanos].map(u64::cast_signed);
+        let bound =
+            params![scope, task, day, upstream, model, requests, input, output, cached, waited, spent];
+        self.change(sql::ADD_USAGE, bound).map(drop)
+    }
+
+    async fn usage(&mut self, filter: &UsageFilter) -> Result<Vec<UsageRow>, Fault> {
+        let UsageFilter { scope, task, day } = filter;
+        self.all(sql::USAGE, params![scope, task, day], usage_row)
+    }
+
+    async fn add_gate_token(&mut self, token: &GateTokenRow) -> Result<(), Fault> {
+        let GateTokenRow { hash, scope, task, level, made_at, expires_at } = token;
+        let level = level.map(GateLevel::word);
+        let bound = params![hash, scope, task, level, made_at.get(), expires_at.map(UnixMillis::get)];
+        self.change(sql::ADD_GATE_TOKEN, bound).map(drop)
+    }
+
+    async fn gate_token(&mut self, hash: &str) -> Result<Option<GateTokenRow>, Fault> {
+        self.one(sql::GATE_TOKEN, params![hash], gate_token_row)
+    }
 }
 
 fn queue_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<QueueRow> {
@@ -491,6 +519,34 @@ fn block_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<BlockRow> {
         hits: row.get(2)?,
         reason: row.get(3)?,
         updated_at: row::time(row, 4)?,
+    })
+}
+
+fn usage_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<UsageRow> {
+    let count = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
+    Ok(UsageRow {
+        scope: row.get(0)?,
+        task: row.get(1)?,
+        day: row.get(2)?,
+        upstream: row.get(3)?,
+        model: row.get(4)?,
+        requests: count(5)?,
+        input_tokens: count(6)?,
+        output_tokens: count(7)?,
+        cache_read_tokens: count(8)?,
+        wait_ms: count(9)?,
+        spend_nanos: count(10)?,
+    })
+}
+
+fn gate_token_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<GateTokenRow> {
+    Ok(GateTokenRow {
+        hash: row.get(0)?,
+        scope: row.get(1)?,
+        task: row.get(2)?,
+        level: row.get::<_, Option<String>>(3)?.and_then(|word| GateLevel::from_word(&word)),
+        made_at: row::time(row, 4)?,
+        expires_at: row::optional_time(row, 5)?,
     })
 }
 
