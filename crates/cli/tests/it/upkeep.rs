@@ -35,7 +35,7 @@ fn export_and_import() {
             ! error: an import needs empty scopes, but the store has 'default' (queues: tasks): import into another store
             [1]
             $ import bad.jsonl --store sqlite:three.db
-            ! error: line 3: unknown variant `tusk`, expected one of `export`, `block`, `queue`, `policy`, `agent`, `task`, `edge`, `retired`, `event`, `end` at line 1 column 7
+            ! error: line 3: unknown variant `tusk`, expected one of `export`, `block`, `usage`, `queue`, `policy`, `agent`, `task`, `edge`, `retired`, `event`, `end` at line 1 column 7
             [1]
             $ task list --all --store sqlite:three.db
             $ import missing.jsonl
@@ -186,15 +186,15 @@ fn backup_and_migrate() {
         ",
         expect![[r#"
             $ migrate --status
-            schema 0, this rota knows 3: run `rota migrate`
+            schema 0, this rota knows 4: run `rota migrate`
             [1]
             $ migrate
-            migrated from schema 0 to 3
+            migrated from schema 0 to 4
             $ migrate --status --json
             {
               "schemaVersion": 1,
-              "found": 3,
-              "known": 3
+              "found": 4,
+              "known": 4
             }
             $ task create a A
             a
