@@ -120,19 +120,19 @@ fn a_newer_schema() {
         VERBS,
         expect![[r#"
             $ task claim
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
             [1]
             $ task list
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
             [1]
             $ task create x X
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
             [1]
             $ why a
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
             [1]
             $ log
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 3: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
             [1]
         "#]],
     );

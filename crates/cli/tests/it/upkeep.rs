@@ -215,7 +215,7 @@ fn backup_and_migrate() {
     let newer = lab.line("migrate --status");
     assert_eq!((newer.code, newer.stdout.as_str()), (1, ""));
     assert!(
-        newer.stderr.contains("has schema 99, this rota knows up to 3: use a newer rota"),
+        newer.stderr.contains("has schema 99, this rota knows up to 4: use a newer rota"),
         "{}",
         newer.stderr
     );
