@@ -17,6 +17,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    // Started by ourselves, for each agent: as small as can be, and not for people.
+    if let [_, command, folder] = arguments.as_slice()
+        && command == rota_daemon::shim::COMMAND
+    {
+        return rota_daemon::shim::guard::main(folder.as_ref());
+    }
     match commands::run(&arguments) {
         Ok(code) => code,
         Err(error) => error.report(),

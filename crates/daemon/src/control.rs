@@ -1,7 +1,6 @@
 //! The control socket: `.rota/run/rota.sock`, for this user only. One line asks, one line answers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::manager::Request;
 use crate::manager::happening::Status;
 use crate::runner::terminate::Urgency;
+use crate::shim::record::with_short_path;
 
 /// The longest line.
 const LINE_BYTES: u64 = 64 * 1_024;
@@ -88,14 +88,8 @@ impl RunFolder {
         flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
     }
 
-    /// Runs something with a short path to the socket: addresses of sockets end after 107 bytes, folders do not.
     fn with_socket<T>(&self, run: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-        let path = self.0.join("rota.sock");
-        if path.as_os_str().len() < 100 || !cfg!(target_os = "linux") {
-            return run(&path);
-        }
-        let folder = std::fs::File::open(&self.0)?;
-        run(&PathBuf::from(format!("/proc/self/fd/{}/rota.sock", folder.as_raw_fd())))
+        with_short_path(&self.0, "rota.sock", run)
     }
 
     /// Listens. Only who has the folder may.

@@ -23,6 +23,11 @@ pub struct Folders {
 }
 
 impl Folders {
+    /// A short name for this workspace: several daemons of one host may share a store.
+    pub fn name(&self) -> String {
+        short_hash(self.workspace.as_os_str().as_encoded_bytes())
+    }
+
     /// A loop's own folder.
     pub fn of_loop(&self, id: &TaskId) -> PathBuf {
         self.rota.join("loops").join(encoded(id))
@@ -68,13 +73,17 @@ pub fn encoded(id: &TaskId) -> String {
         }
     }
     if name.len() > NAME_BYTES {
-        let digest = sha2::Sha256::digest(text.as_bytes());
-        let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let hash = short_hash(text.as_bytes());
         name.truncate(NAME_BYTES - hash.len() - 1);
         name.push('-');
         name.push_str(&hash);
     }
     name
+}
+
+/// Sixteen digits that stand for a text.
+fn short_hash(text: &[u8]) -> String {
+    sha2::Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Opens a regular file beneath a folder. No part of the path may be a link, or lead up or out.

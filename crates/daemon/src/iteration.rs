@@ -1,23 +1,24 @@
-//! One iteration of a loop: a fresh folder, the agent, the validation, a verdict. Knows nothing of the store.
+//! One iteration of a loop: a fresh folder, the agent and the validation under a shim, a verdict. Knows nothing of the
+//! store.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rota_core::{LeaseId, Task};
-use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
 use crate::config::{LoopKind, Program};
 use crate::folders::{Folders, numbered};
 use crate::prompt::{self, Earlier};
 use crate::runner::environment::{self, Environment};
-use crate::runner::output::{Capped, drain, last_line};
-use crate::runner::process::{Ended, Launch, Meaning, in_words};
-use crate::runner::terminate::Urgency;
+use crate::runner::output::{last_line, tail};
+use crate::runner::process::{Meaning, in_words, status_of};
+use crate::shim::attend::{self, End, Shims, Streams};
+use crate::shim::orders::Orders;
+use crate::shim::record::{self, Run, RunFolder, Step, Unattended, Why};
 use crate::worktree;
 
 /// How much output of one program is kept.
@@ -26,8 +27,8 @@ const OUTPUT_BYTES: u64 = 64 * 1_024 * 1_024;
 const FEEDBACK_BYTES: usize = 8 * 1_024;
 /// How many earlier iterations are told of.
 const PROGRESS_LINES: u32 = 20;
-/// How long output is waited for after its program has ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// What is said of a run whose shim was killed.
+const LOST: &str = "lost: its shim was killed, and what it left behind was ended";
 
 /// What an agent prints.
 pub const OUTPUT: &str = "output.log";
@@ -49,6 +50,18 @@ pub struct Iteration {
     pub folders: Arc<Folders>,
     /// What is said of the store.
     pub environment: Environment,
+    /// Of the lease.
+    pub scope: String,
+    /// Who starts it.
+    pub shims: Arc<Shims>,
+}
+
+/// What came of it, and the run's record, which nobody else may take up before it is removed.
+pub struct Finished {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Its record; none where nothing was begun.
+    pub run: Option<(RunFolder, Unattended)>,
 }
 
 /// How it ended.
@@ -97,17 +110,36 @@ impl Iteration {
     }
 
     /// Runs it to its end. Trouble with files is a failure of this loop and of no other.
-    pub async fn run(&self, mut stop: watch::Receiver<Option<Urgency>>) -> Verdict {
-        let verdict = match self.attempt(&mut stop).await {
-            Ok(verdict) => verdict,
-            Err(error) => Verdict::Failed { reason: error.to_string() },
-        };
-        // Only people and the next prompt read it.
-        let _noted = std::fs::write(self.folder().join(VERDICT), in_a_line(&verdict));
-        verdict
+    pub async fn run(&self, orders: watch::Receiver<Orders>) -> Finished {
+        let finished = self.attempt(orders).await;
+        self.finish(finished)
     }
 
-    async fn attempt(&self, stop: &mut watch::Receiver<Option<Urgency>>) -> std::io::Result<Verdict> {
+    /// Goes on with a run that another daemon began.
+    pub async fn resume(&self, folder: RunFolder, orders: watch::Receiver<Orders>) -> Finished {
+        let resumed = async {
+            let (end, taken) = attend::adopt(&folder, orders).await?;
+            let verdict = match end {
+                End::NeverBegun => Verdict::Stopped,
+                end => self.verdict(end),
+            };
+            Ok(Finished { verdict, run: Some((folder, taken)) })
+        };
+        let finished = resumed.await;
+        self.finish(finished)
+    }
+
+    fn finish(&self, finished: std::io::Result<Finished>) -> Finished {
+        let finished = finished.unwrap_or_else(|error| Finished {
+            verdict: Verdict::Failed { reason: error.to_string() },
+            run: None,
+        });
+        // Only people and the next prompt read it.
+        let _noted = std::fs::write(self.folder().join(VERDICT), in_a_line(&finished.verdict));
+        finished
+    }
+
+    async fn attempt(&self, orders: watch::Receiver<Orders>) -> std::io::Result<Finished> {
         let folder = self.folder();
         let named = |error: std::io::Error| std::io::Error::other(format!("{}: {error}", folder.display()));
         std::fs::create_dir_all(self.artifacts()).map_err(named)?;
@@ -118,64 +150,102 @@ impl Iteration {
         } else {
             self.folders.workspace.clone()
         };
-        let Some(run) = &self.kind.run else {
-            return Ok(Verdict::NeedsPerson { reason: "nothing is configured to run this kind".to_owned() });
+        let without_run = |verdict| Ok(Finished { verdict, run: None });
+        let Some(agent) = &self.kind.run else {
+            return without_run(Verdict::NeedsPerson {
+                reason: "nothing is configured to run this kind".to_owned(),
+            });
         };
-        let agent = self.launch(run, &prompt, &workplace, self.kind.timeout);
-        let (ended, said) = match self.run_program(&agent, OUTPUT, stop).await {
-            Ok(ended) => ended,
-            Err(error) if cannot_start(&error) => {
-                let program =
-                    agent.argv.first().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-                return Ok(Verdict::NeedsPerson { reason: format!("cannot start '{program}': {error}") });
+        let told = *orders.borrow();
+        if told.end.is_some() {
+            return without_run(Verdict::Stopped);
+        }
+        let mut steps = vec![self.step(agent, &prompt, OUTPUT)];
+        steps.extend(self.kind.validate.as_ref().map(|validate| self.step(validate, &prompt, VALIDATION)));
+        let run = Run {
+            marker: record::marker(),
+            lease: self.lease.to_string(),
+            scope: self.scope.clone(),
+            iteration: Some(self.number()),
+            folder: workplace,
+            steps,
+            exit: folder.join("exit.json"),
+            until: told.until,
+        };
+        let (run, mut shim) = self.shims.start(&run, &self.variables(&prompt), Streams::none())?;
+        let (end, taken) = attend::follow(&run, &mut shim, orders).await?;
+        Ok(Finished { verdict: self.verdict(end), run: Some((run, taken)) })
+    }
+
+    /// What an end means.
+    fn verdict(&self, end: End) -> Verdict {
+        let exit = match end {
+            End::Known(exit) => exit,
+            End::Lost => return Verdict::Failed { reason: LOST.to_owned() },
+            End::NeverBegun => return Verdict::Failed { reason: "its shim could not begin".to_owned() },
+        };
+        let is_validation = match exit.why {
+            Why::CannotStart { .. } => exit.steps.len() == 1,
+            _ => exit.steps.len() == 2,
+        };
+        match exit.why {
+            Why::Stopped | Why::LeaseLost => Verdict::Stopped,
+            Why::TimedOut if is_validation => {
+                self.not_passed("the validation timed out".to_owned(), &self.said(VALIDATION))
             }
-            Err(error) => return Err(error),
-        };
-        let status = match ended {
-            Ended::Stopped => return Ok(Verdict::Stopped),
-            Ended::TimedOut => {
+            Why::TimedOut => {
                 let secs = self.kind.timeout.unwrap_or_default().as_secs();
-                return Ok(Verdict::Failed { reason: format!("timed out after {secs} s") });
+                Verdict::Failed { reason: format!("timed out after {secs} s") }
             }
-            Ended::Exited(status) => status,
-        };
-        match Meaning::of(status) {
-            Meaning::RateLimited => Ok(Verdict::RateLimited),
-            Meaning::NeedsPerson => {
-                let reason =
-                    last_line(&said).unwrap_or("the agent asks for a person (exit code 77)").to_owned();
-                Ok(Verdict::NeedsPerson { reason })
+            Why::CannotStart { error } => {
+                self.cannot_start(&std::io::Error::from_raw_os_error(error), is_validation)
             }
-            Meaning::Failed => {
-                Ok(self.not_passed(format!("the agent ended with {}", in_words(status)), &said))
+            Why::Ended => {
+                let status = status_of(exit.steps.last().copied().unwrap_or_default());
+                if is_validation { self.validated(status) } else { self.agent_ended(status) }
             }
-            Meaning::Done => self.validate(&prompt, &workplace, stop).await,
         }
     }
 
-    async fn validate(
-        &self,
-        prompt: &Path,
-        workplace: &Path,
-        stop: &mut watch::Receiver<Option<Urgency>>,
-    ) -> std::io::Result<Verdict> {
-        let Some(validate) = &self.kind.validate else { return Ok(Verdict::Passed) };
-        let launch = self.launch(validate, prompt, workplace, self.kind.timeout);
-        let (ended, said) = match self.run_program(&launch, VALIDATION, stop).await {
-            Ok(ended) => ended,
-            Err(error) if cannot_start(&error) => {
-                return Ok(Verdict::NeedsPerson { reason: format!("cannot start the validation: {error}") });
+    fn agent_ended(&self, status: ExitStatus) -> Verdict {
+        match Meaning::of(status) {
+            Meaning::Done => Verdict::Passed,
+            Meaning::RateLimited => Verdict::RateLimited,
+            Meaning::NeedsPerson => {
+                let said = self.said(OUTPUT);
+                let reason = last_line(&said).unwrap_or("the agent asks for a person (exit code 77)");
+                Verdict::NeedsPerson { reason: reason.to_owned() }
             }
-            Err(error) => return Err(error),
+            Meaning::Failed => {
+                self.not_passed(format!("the agent ended with {}", in_words(status)), &self.said(OUTPUT))
+            }
+        }
+    }
+
+    fn validated(&self, status: ExitStatus) -> Verdict {
+        if status.success() {
+            return Verdict::Passed;
+        }
+        self.not_passed(format!("the validation ended with {}", in_words(status)), &self.said(VALIDATION))
+    }
+
+    /// A program that is not there needs a person; anything else may pass.
+    fn cannot_start(&self, error: &std::io::Error, is_validation: bool) -> Verdict {
+        if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) {
+            return Verdict::Failed { reason: error.to_string() };
+        }
+        let program = match (&self.kind.run, is_validation) {
+            (_, true) => "the validation".to_owned(),
+            (Some(Program::Argv(words)), _) => format!("'{}'", words.first().map_or("", String::as_str)),
+            _ => "the agent".to_owned(),
         };
-        Ok(match ended {
-            Ended::Stopped => Verdict::Stopped,
-            Ended::TimedOut => self.not_passed("the validation timed out".to_owned(), &said),
-            Ended::Exited(status) if status.success() => Verdict::Passed,
-            Ended::Exited(status) => {
-                self.not_passed(format!("the validation ended with {}", in_words(status)), &said)
-            }
-        })
+        Verdict::NeedsPerson { reason: format!("cannot start {program}: {error}") }
+    }
+
+    /// The end of what a program printed.
+    fn said(&self, file: &str) -> String {
+        // A log that is not there costs the next iteration a hint.
+        tail(&self.folder().join(file)).unwrap_or_else(|_| String::new())
     }
 
     /// Notes what the next iteration should know.
@@ -192,13 +262,7 @@ impl Iteration {
         let _noted = std::fs::write(self.folder().join(FEEDBACK), format!("{why}\n\n{}", &said[start..]));
     }
 
-    fn launch(
-        &self,
-        program: &Program,
-        prompt: &Path,
-        workplace: &Path,
-        timeout: Option<Duration>,
-    ) -> Launch {
+    fn step(&self, program: &Program, prompt: &Path, output: &str) -> Step {
         let artifacts = self.artifacts();
         let replaced = |word: &String| -> OsString {
             let mut word = word.replace("{task}", self.task.id.as_str());
@@ -211,6 +275,17 @@ impl Iteration {
             Program::Argv(words) => words.iter().map(replaced).collect(),
             Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
         };
+        let timeout = self.kind.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        Step {
+            argv,
+            output: Some(self.folder().join(output)),
+            output_bytes: OUTPUT_BYTES,
+            timeout_ms: timeout,
+        }
+    }
+
+    /// All that the agent and the validation see.
+    fn variables(&self, prompt: &Path) -> Environment {
         let mut environment = environment::passed(&self.kind.pass_env, std::env::vars_os());
         environment.extend(self.kind.env.iter().map(|(name, value)| (name.into(), value.into())));
         environment.extend(self.environment.clone());
@@ -218,52 +293,12 @@ impl Iteration {
             ("ROTA_TASK", OsString::from(self.task.id.as_str())),
             ("ROTA_LEASE", self.lease.to_string().into()),
             ("ROTA_ITERATION", self.number().to_string().into()),
-            ("ROTA_ARTIFACTS", artifacts.into_os_string()),
+            ("ROTA_ARTIFACTS", self.artifacts().into_os_string()),
             ("ROTA_PROMPT", prompt.as_os_str().to_owned()),
         ] {
             environment.insert(name.into(), value);
         }
-        Launch { argv, folder: workplace.to_owned(), environment, timeout }
-    }
-
-    /// Runs a program with its output in a file of the iteration; returns the end of it.
-    async fn run_program(
-        &self,
-        launch: &Launch,
-        file: &str,
-        stop: &mut watch::Receiver<Option<Urgency>>,
-    ) -> std::io::Result<(Ended, String)> {
-        let mut kept = Capped::new(File::create(self.folder().join(file))?, OUTPUT_BYTES);
-        let (reader, writer) = std::io::pipe()?;
-        let mut child = launch.start(Stdio::null(), writer.try_clone()?.into(), writer.into())?;
-        let reader = pipe::Receiver::from_owned_fd(reader.into())?;
-        let mut trouble = None;
-        let ended = {
-            // A full disk must not fill the pipe and stop the agent: the rest is read and left out.
-            let reading = drain(reader, |bytes| {
-                if trouble.is_none() {
-                    trouble = kept.take(bytes).err();
-                }
-                Ok(())
-            });
-            tokio::pin!(reading);
-            let waiting = launch.wait(&mut child, stop);
-            tokio::pin!(waiting);
-            let mut is_read = false;
-            let ended = loop {
-                tokio::select! {
-                    ended = &mut waiting => break ended?,
-                    _ = &mut reading, if !is_read => is_read = true,
-                }
-            };
-            if !is_read {
-                // Something that was left behind may hold the pipe open.
-                let _read = tokio::time::timeout(LAST_WORDS, reading).await;
-            }
-            ended
-        };
-        let tail = kept.finish().unwrap_or_default();
-        Ok((ended, tail))
+        environment
     }
 
     fn prompt(&self) -> String {
@@ -277,10 +312,6 @@ impl Iteration {
         let feedback = (first..self.number()).rev().find_map(|number| read(number, FEEDBACK));
         prompt::text(&self.task, self.kind.max_iterations, &earlier, feedback.as_deref())
     }
-}
-
-fn cannot_start(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied)
 }
 
 /// For people, and for the next prompt.

@@ -1,7 +1,9 @@
 //! What Rota runs: the loops of a hierarchy, the agents behind them, and the daemon that looks after both.
 
+pub mod boot;
 pub mod changes;
 pub mod children;
+pub mod companion;
 pub mod config;
 pub mod control;
 pub mod desk;
@@ -10,6 +12,8 @@ pub mod iteration;
 pub mod manager;
 pub mod prompt;
 pub mod runner;
+pub mod shim;
 pub mod signals;
+pub mod tenure;
 pub mod work;
 pub mod worktree;

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use rota_daemon::shim::attend::Shims;
 
 use crate::args::{Cli, Command};
 use crate::errors::{CliError, CliResult, command_path};
@@ -92,4 +93,9 @@ pub fn usage_of(path: &[&str]) -> Option<String> {
 /// A whole number from 0, with the contract's message.
 pub fn number<T: std::str::FromStr>(name: &str, text: &str) -> CliResult<T> {
     rota_verbs::input::count(name, text).map_err(CliError::reading)
+}
+
+/// What starts agents for the workspace that `.rota` belongs to.
+fn shims(rota: &std::path::Path) -> CliResult<Shims> {
+    Shims::of_this_program(rota).map_err(|error| CliError::Io(format!("this program: {error}")))
 }

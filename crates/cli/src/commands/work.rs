@@ -61,6 +61,7 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
         folder,
         environment,
         output_to_stderr: common.json,
+        shims: super::shims(&locate::workspace()?.1)?,
     };
     let render = |grant: &Grant| output::markdown::claimed(&Claimed::of(grant.clone()));
     let mut view = View { idle: false, terminal: std::io::stderr().is_terminal() };

@@ -369,6 +369,7 @@ fn agents_see_what_they_may_and_no_more() {
             "ROTA_ITERATION",
             "ROTA_LEASE",
             "ROTA_PROMPT",
+            "ROTA_RUN",
             "ROTA_SCOPE",
             "ROTA_STORE",
             "ROTA_TASK"

@@ -20,8 +20,8 @@ pub enum Happening {
     },
     /// A loop was chosen.
     Selected { id: String, kind: String, priority: i64, age_ms: i64 },
-    /// An iteration began.
-    Began { id: String, kind: String, title: String, iteration: u32 },
+    /// An iteration began, or one that an earlier daemon began goes on under this one.
+    Began { id: String, kind: String, title: String, iteration: u32, is_adopted: bool },
     /// An iteration did not pass; the next one begins.
     NotPassed { id: String, iteration: u32, why: String },
     /// A loop ended, or waits for its next turn.

@@ -8,9 +8,11 @@
 //! |---|---|
 //! | what a tick does | `tick` |
 //! | what follows an iteration | `settle` |
+//! | what an earlier daemon left, and what becomes of it | `recover` |
 //! | what others are told | [`happening`] |
 
 pub mod happening;
+mod recover;
 mod settle;
 mod tick;
 
@@ -33,17 +35,23 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::changes::{Changes, at};
+use crate::companion::{Companion, Held};
 use crate::config::Config;
 use crate::desk::Desk;
 use crate::folders::Folders;
-use crate::iteration::{Iteration, Verdict};
+use crate::iteration::{Finished, Iteration};
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
+use crate::shim::attend::Shims;
+use crate::shim::orders::Orders;
 use crate::signals::{Hangup, Signals};
+use crate::tenure::{HeldLease, Sent};
 use happening::{Happening, RunningLoop, Status};
 
 /// Where the policy sets no ceiling, so many loops run at once on one host.
 const DEFAULT_SLOTS: usize = 50;
+/// How long at most until a renewal that failed is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Everything a daemon is started with.
 pub struct Setup {
@@ -69,6 +77,10 @@ pub struct Setup {
     pub verbose: bool,
     /// Where the plain copy of a policy that was published goes.
     pub policy_copy: PathBuf,
+    /// Who starts programs.
+    pub shims: Shims,
+    /// Who else wants to know which leases are held here.
+    pub companions: Vec<Arc<dyn Companion>>,
 }
 
 /// How long to run.
@@ -106,21 +118,29 @@ pub struct Ending {
 
 /// An iteration under way.
 struct Running {
-    stop: watch::Sender<Option<Urgency>>,
+    orders: watch::Sender<Orders>,
     started: Instant,
-    title: String,
-    kind: String,
-    iteration: u32,
-    renew_every: Duration,
-    renew_at: Instant,
-    expires_at: Instant,
+    held: Held,
+    lease: HeldLease,
     is_lapsed: bool,
+}
+
+impl Running {
+    /// The lease was granted or renewed.
+    fn extend(&mut self, lease: HeldLease) {
+        self.lease = lease;
+        self.orders.send_modify(|orders| orders.until = lease.tenure);
+    }
+
+    fn end(&self, urgency: Urgency) {
+        self.orders.send_modify(|orders| orders.end = orders.end.max(Some(urgency)));
+    }
 }
 
 /// What an iteration's task reports.
 struct Report {
     iteration: Iteration,
-    verdict: Verdict,
+    finished: Finished,
 }
 
 /// The owner of it all.
@@ -130,6 +150,7 @@ struct Manager<'a> {
     config_time: Option<SystemTime>,
     desk: Desk,
     folders: Arc<Folders>,
+    shims: Arc<Shims>,
     observe: &'a mut dyn FnMut(&Happening, &[RunningLoop]),
     running: BTreeMap<LeaseId, Running>,
     reports: mpsc::UnboundedSender<Report>,
@@ -169,6 +190,7 @@ pub async fn run(
         config: Arc::new(setup.config.clone()),
         config_time: None,
         folders: Arc::new(setup.folders.clone()),
+        shims: Arc::new(setup.shims.clone()),
         desk,
         observe,
         running: BTreeMap::new(),
@@ -189,6 +211,7 @@ pub async fn run(
     };
     manager.config_time = manager.modified();
     manager.publish_policy().await?;
+    manager.recover().await?;
     loop {
         if std::mem::take(&mut manager.must_look) {
             manager.tick().await;
@@ -231,9 +254,9 @@ impl Manager<'_> {
         let shown = |(lease, run): (&LeaseId, &Running)| RunningLoop {
             id: lease.task.to_string(),
             lease: lease.to_string(),
-            title: run.title.clone(),
-            kind: run.kind.clone(),
-            iteration: run.iteration,
+            title: run.held.task.title.clone(),
+            kind: run.held.task.kind.clone().unwrap_or_default(),
+            iteration: run.held.task.iteration,
             running_secs: run.started.elapsed().as_secs(),
         };
         self.running.iter().map(shown).collect()
@@ -264,19 +287,28 @@ impl Manager<'_> {
     }
 
     fn next_renewal(&self) -> Option<Instant> {
-        self.running.values().filter(|run| !run.is_lapsed).map(|run| run.renew_at).min()
+        self.running.values().filter(|run| !run.is_lapsed).map(|run| run.lease.renew_at).min()
     }
 
-    /// Extends the leases that are due; what lost its lease is stopped before its result could count.
+    /// Extends the leases that are due; what lost its lease is stopped before its result could count. After we were
+    /// stopped or suspended for too long nothing is extended: its shim has ended it, and somebody else may have it.
     async fn renew(&mut self) {
-        let now = Instant::now();
-        let due: Vec<LeaseId> = self
+        let sent = Sent::now();
+        let due = |run: &Running| !run.is_lapsed && run.lease.renew_at <= sent.at;
+        let due: Vec<(LeaseId, bool)> = self
             .running
             .iter()
-            .filter(|(_, run)| !run.is_lapsed && run.renew_at <= now)
-            .map(|(lease, _)| lease.clone())
+            .filter(|(_, run)| due(run))
+            .map(|(lease, run)| (lease.clone(), run.lease.is_stale(sent)))
             .collect();
-        let step = |lease: &LeaseId| Step {
+        let (stale, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|(_, is_stale)| *is_stale);
+        for (lease, _) in stale {
+            self.lapse(&lease, "it was not renewed in time".to_owned());
+        }
+        if due.is_empty() {
+            return;
+        }
+        let step = |(lease, _): &(LeaseId, bool)| Step {
             id: lease.task.clone(),
             command: Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None },
         };
@@ -285,20 +317,18 @@ impl Manager<'_> {
         let answers = match renewed {
             Ok(settled) => settled.steps,
             Err(error) => {
-                for lease in &due {
+                for (lease, _) in &due {
                     if let Some(run) = self.running.get_mut(lease) {
-                        run.renew_at = now + (run.renew_every / 4).min(Duration::from_secs(5));
+                        let left = run.lease.expires_at.saturating_duration_since(sent.at);
+                        run.lease.renew_at = sent.at + (left / 8).clamp(Duration::from_millis(10), RETRY);
                     }
                 }
                 return self.trouble(error);
             }
         };
-        for (lease, answer) in due.into_iter().zip(answers) {
+        for ((lease, _), answer) in due.into_iter().zip(answers) {
             match (answer, self.running.get_mut(&lease)) {
-                (Ok(_), Some(run)) => {
-                    run.expires_at = now + run.renew_every * 3;
-                    run.renew_at = now + run.renew_every;
-                }
+                (Ok(task), Some(run)) => run.extend(HeldLease::of(&task, sent)),
                 (Err(refusal), Some(_)) => self.lapse(&lease, refusal.to_string()),
                 (_, None) => {}
             }
@@ -309,7 +339,7 @@ impl Manager<'_> {
     fn lapse(&mut self, lease: &LeaseId, why: String) {
         let Some(run) = self.running.get_mut(lease) else { return };
         run.is_lapsed = true;
-        run.stop.send_replace(Some(Urgency::Ask));
+        run.end(Urgency::Ask);
         self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
     }
 
@@ -328,7 +358,7 @@ impl Manager<'_> {
         }
         self.stopping = self.stopping.max(Some(urgency));
         for run in self.running.values() {
-            run.stop.send_replace(self.stopping);
+            run.end(urgency);
         }
     }
 

@@ -14,6 +14,7 @@ use super::happening::Happening;
 use super::{Manager, QUEUE, Report};
 use crate::children;
 use crate::iteration::{Iteration, Verdict};
+use crate::tenure::Sent;
 use crate::worktree;
 
 /// The first wait after the store did not answer, and the longest.
@@ -23,19 +24,26 @@ impl Manager<'_> {
     /// A tick follows, unless the free place was filled in the same transaction.
     pub(super) async fn settle(&mut self, report: Report) {
         self.has_news = true;
-        let is_filled = self.follow_up(report).await;
+        let Report { iteration, finished } = report;
+        let is_filled = self.follow_up(iteration, finished.verdict).await;
         self.must_look |= !is_filled;
+        // Only what is settled is forgotten: a daemon that is killed before settles it again, and is refused.
+        if let Some((folder, taken)) = finished.run
+            && let Err(error) = folder.remove(taken)
+        {
+            self.tell(Happening::Trouble { problem: format!("{}: {error}", folder.path().display()) });
+        }
     }
 
-    async fn follow_up(&mut self, report: Report) -> bool {
-        let Report { iteration, verdict } = report;
+    async fn follow_up(&mut self, iteration: Iteration, verdict: Verdict) -> bool {
         let lease = iteration.lease.clone();
         let Some(run) = self.running.remove(&lease) else { return false };
+        self.setup.companions.iter().for_each(|companion| companion.ended(&run.held));
         if run.is_lapsed {
             self.ended(&iteration, "lapsed", None).await;
             return false;
         }
-        let until = run.expires_at;
+        let until = run.lease.expires_at;
         let caller = Caller::lease(lease.clone());
         match verdict {
             Verdict::Passed => return self.complete(iteration, until).await.unwrap_or(false),
@@ -77,6 +85,7 @@ impl Manager<'_> {
             }
         };
         let count = children.len();
+        let sent = Sent::now();
         let then = self.next();
         let fills = then.is_some();
         let awaiting = ChildrenAwaiting { call: self.setup.call.clone(), parent: iteration.task.id.clone() };
@@ -117,7 +126,7 @@ impl Manager<'_> {
         if count > 0 {
             self.tell(Happening::Spawned { id: iteration.task.id.to_string(), children: count });
         }
-        self.begin(completed.granted);
+        self.begin(completed.granted, sent);
         Some(fills)
     }
 
@@ -146,8 +155,9 @@ impl Manager<'_> {
         if self.stopping.is_some() {
             return self.end_as(&iteration, Command::Interrupt { caller }, "interrupted", None, until).await;
         }
+        let sent = Sent::now();
         match self.step(&iteration, Command::Iterate { caller }, until).await {
-            Some(Ok(task)) => self.start(task),
+            Some(Ok(task)) => self.start(task, sent),
             Some(Err(why)) => self.ended(&iteration, "lapsed", Some(why)).await,
             None => {}
         }

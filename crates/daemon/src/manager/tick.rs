@@ -1,9 +1,10 @@
 //! One tick: look after what runs, re-check artifacts, see what may begin, begin it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rota_core::rank;
-use rota_core::{LeaseId, Status, UnixMillis};
+use rota_core::{LeaseId, Status, Task, UnixMillis};
 use rota_store::intents::blocks::Blocks;
 use rota_store::intents::claim::Grant;
 use rota_store::intents::iterate::{AwaitingArtifact, Lapsed, NoteArtifacts};
@@ -13,7 +14,10 @@ use tokio::time::Instant;
 
 use super::happening::Happening;
 use super::{Manager, QUEUE, Report, Running};
+use crate::companion::Held;
 use crate::iteration::Iteration;
+use crate::shim::orders::Orders;
+use crate::tenure::{HeldLease, Sent};
 use crate::worktree;
 
 /// How many tasks are looked at for their artifact in one tick.
@@ -36,6 +40,7 @@ impl Manager<'_> {
         }
         self.check_artifacts().await;
         self.check_what_may_begin().await;
+        let sent = Sent::now();
         let granted = match self.next() {
             Some(begin) => match self.desk.perform(begin).await {
                 Ok(granted) => granted,
@@ -44,7 +49,7 @@ impl Manager<'_> {
             None => Vec::new(),
         };
         self.has_ticked = true;
-        self.begin(granted);
+        self.begin(granted, sent);
         let is_news = std::mem::take(&mut self.has_news);
         if is_news || self.setup.verbose {
             self.tell_tick(is_news).await;
@@ -106,7 +111,7 @@ impl Manager<'_> {
             _ => 0,
         };
         let is_here = |host: &Option<String>| host.as_ref().is_none_or(|host| *host == self.setup.host);
-        let there = |task: &&rota_core::Task| is_here(&task.host) && self.folders.has_artifact(task);
+        let there = |task: &&Task| is_here(&task.host) && self.folders.has_artifact(task);
         let triggered: Vec<_> = waiting.iter().filter(there).map(|task| task.id.clone()).collect();
         if triggered.is_empty() {
             return;
@@ -120,7 +125,7 @@ impl Manager<'_> {
     /// Which kinds have a runner, and nothing that holds them back: a blocked upstream, worktrees, the disk.
     async fn check_what_may_begin(&mut self) {
         self.is_held_back = false;
-        let config = std::sync::Arc::clone(&self.config);
+        let config = Arc::clone(&self.config);
         let mut kinds: Vec<(&String, &crate::config::LoopKind)> =
             config.loops.iter().filter(|(_, kind)| kind.run.is_some()).collect();
         if self.is_disk_low(config.disk_min_free_bytes) {
@@ -185,7 +190,7 @@ impl Manager<'_> {
     }
 
     /// Starts what was granted.
-    pub(super) fn begin(&mut self, granted: Vec<Grant>) {
+    pub(super) fn begin(&mut self, granted: Vec<Grant>, sent: Sent) {
         self.begun += granted.len();
         self.has_news |= !granted.is_empty();
         for grant in granted {
@@ -196,46 +201,56 @@ impl Manager<'_> {
             let age_ms = now.get().saturating_sub(task.created_at.get());
             let kind = task.kind.clone().unwrap_or_default();
             self.tell(Happening::Selected { id: task.id.to_string(), kind, priority, age_ms });
-            self.start(task);
+            self.start(task, sent);
         }
     }
 
     /// Starts an iteration in a task of its own.
-    pub(super) fn start(&mut self, task: rota_core::Task) {
-        let Some(lease) = task.lease() else { return };
-        let kind = task.kind.clone().unwrap_or_default();
-        let (stop, stopped) = watch::channel(self.stopping);
-        let now = Instant::now();
-        let ttl = Duration::from_millis(self.policy.policy.queue(QUEUE).lease_ttl_ms);
-        let renew_every = (ttl / 3).max(Duration::from_millis(10));
-        self.running.insert(
-            lease.clone(),
-            Running {
-                stop,
-                started: now,
-                title: task.title.clone(),
-                kind: kind.clone(),
-                iteration: task.iteration,
-                renew_every,
-                renew_at: now + renew_every,
-                expires_at: now + ttl,
-                is_lapsed: false,
-            },
-        );
+    pub(super) fn start(&mut self, task: Task, sent: Sent) {
+        let lease = HeldLease::of(&task, sent);
         let (id, title, number) = (task.id.to_string(), task.title.clone(), task.iteration);
-        let iteration = Iteration {
-            lease,
-            kind: self.config.kind(&kind),
-            folders: std::sync::Arc::clone(&self.folders),
-            environment: self.setup.environment.clone(),
-            task,
-        };
+        let kind = task.kind.clone().unwrap_or_default();
+        let Some((iteration, orders)) = self.take_up(task, lease) else { return };
         let reports = self.reports.clone();
         tokio::spawn(async move {
-            let verdict = iteration.run(stopped).await;
+            let finished = iteration.run(orders).await;
             // Nobody to hear of it only after the daemon has ended.
-            let _told = reports.send(Report { iteration, verdict });
+            let _told = reports.send(Report { iteration, finished });
         });
-        self.tell(Happening::Began { id, kind, title, iteration: number });
+        self.tell(Happening::Began { id, kind, title, iteration: number, is_adopted: false });
+    }
+
+    /// Looks after a lease from now on.
+    pub(super) fn take_up(
+        &mut self,
+        task: Task,
+        lease: HeldLease,
+    ) -> Option<(Iteration, watch::Receiver<Orders>)> {
+        let id = task.lease()?;
+        let kind = self.config.kind(task.kind.as_deref().unwrap_or_default());
+        let held = Held {
+            scope: self.setup.call.scope.clone(),
+            lease: id.to_string(),
+            uses_api: kind.uses_api.clone(),
+            task: task.clone(),
+        };
+        let mut environment = self.setup.environment.clone();
+        for companion in &self.setup.companions {
+            let variables = companion.begun(&held);
+            environment.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        }
+        let (orders, told) = watch::channel(Orders { until: lease.tenure, end: self.stopping });
+        let iteration = Iteration {
+            lease: id.clone(),
+            kind,
+            folders: Arc::clone(&self.folders),
+            environment,
+            scope: held.scope.clone(),
+            shims: Arc::clone(&self.shims),
+            task,
+        };
+        let run = Running { orders, started: Instant::now(), held, lease, is_lapsed: false };
+        self.running.insert(id, run);
+        Some((iteration, told))
     }
 }

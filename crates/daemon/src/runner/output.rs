@@ -1,7 +1,9 @@
 //! Output with a cap: the beginning is kept, the end is kept, what lies between is counted and left out.
 
 use std::collections::VecDeque;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -35,8 +37,8 @@ impl<W: Write> Capped<W> {
         Ok(())
     }
 
-    /// Writes what is left to write and returns the end of it.
-    pub fn finish(mut self) -> std::io::Result<String> {
+    /// Writes what is left to write.
+    pub fn finish(mut self) -> std::io::Result<()> {
         let tail: Vec<u8> = self.tail.into();
         if self.left_out > 0 {
             let shown = usize::try_from(self.left_out).unwrap_or(usize::MAX).min(tail.len());
@@ -46,9 +48,18 @@ impl<W: Write> Capped<W> {
             }
             self.to.write_all(&tail[tail.len() - shown..])?;
         }
-        self.to.flush()?;
-        Ok(String::from_utf8_lossy(&tail).into_owned())
+        self.to.flush()
     }
+}
+
+/// The end of what was kept in a file.
+pub fn tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES as u64)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Reads a stream to its end, piece by piece.
@@ -75,34 +86,33 @@ pub fn last_line(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn kept(cap: u64, pieces: &[&[u8]]) -> (Vec<u8>, String) {
+    fn kept(cap: u64, pieces: &[&[u8]]) -> Vec<u8> {
         let mut file = Vec::new();
         let mut capped = Capped::new(&mut file, cap);
         for piece in pieces {
             capped.take(piece).unwrap();
         }
-        let tail = capped.finish().unwrap();
-        (file, tail)
+        capped.finish().unwrap();
+        file
     }
 
     #[test]
     fn everything_fits() {
-        assert_eq!(kept(10, &[b"hello", b" you"]), (b"hello you".to_vec(), "hello you".to_owned()));
+        assert_eq!(kept(10, &[b"hello", b" you"]), b"hello you");
     }
 
     #[test]
     fn the_middle_is_left_out() {
         let long = vec![b'x'; 100_000];
-        let (file, tail) = kept(10, &[b"0123456789", &long, b"the end"]);
-        let text = String::from_utf8(file).unwrap();
+        let text = String::from_utf8(kept(10, &[b"0123456789", &long, b"the end"])).unwrap();
         assert!(text.starts_with("0123456789\n[... 83623 bytes left out ...]\nxxx"), "{}", &text[..60]);
-        assert!(text.ends_with("xthe end") && tail.ends_with("the end"));
+        assert!(text.ends_with("xthe end"));
         assert!(text.len() < 17_000);
     }
 
     #[test]
     fn a_little_too_much_is_kept_whole() {
-        assert_eq!(kept(4, &[b"abcdefgh"]).0, b"abcdefgh");
+        assert_eq!(kept(4, &[b"abcdefgh"]), b"abcdefgh");
     }
 
     #[test]

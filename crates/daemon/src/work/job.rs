@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rota_core::{LeaseId, Task};
@@ -10,9 +10,12 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
 use super::Work;
+use crate::runner::environment::Environment;
 use crate::runner::output::drain;
-use crate::runner::process::{Ended, Launch};
-use crate::runner::terminate::Urgency;
+use crate::runner::process::status_of;
+use crate::shim::attend::{self, End, Shims, Streams};
+use crate::shim::orders::Orders;
+use crate::shim::record::{self, Run, Step, Tenure, Why};
 
 /// How much of a line is kept; results are smaller.
 const LINE_BYTES: usize = 1_024 * 1_024;
@@ -31,6 +34,17 @@ pub struct JobEnd {
     pub last_error_line: Option<String>,
 }
 
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// By itself, with this status.
+    Exited(ExitStatus),
+    /// It was stopped, or nothing of it was begun.
+    Stopped,
+    /// Its shim was killed, and what it left behind was ended.
+    Lost,
+}
+
 /// Where its output goes.
 #[derive(Clone)]
 pub struct Sink {
@@ -40,8 +54,8 @@ pub struct Sink {
     pub to_stderr: bool,
 }
 
-/// The command with what is said of its task.
-pub fn launch(work: &Work, task: &Task, lease: &LeaseId) -> Launch {
+/// What the command sees, with what is said of its task.
+pub fn environment(work: &Work, task: &Task, lease: &LeaseId) -> Environment {
     let mut environment = work.environment.clone();
     for (name, value) in [
         ("ROTA_TASK", task.id.to_string()),
@@ -51,28 +65,46 @@ pub fn launch(work: &Work, task: &Task, lease: &LeaseId) -> Launch {
     ] {
         environment.insert(OsString::from(name), OsString::from(value));
     }
-    Launch { argv: work.argv.clone(), folder: work.folder.clone(), environment, timeout: None }
+    environment
+}
+
+/// The run as it is written down for its shim.
+pub fn run_of(work: &Work, lease: &LeaseId, until: Tenure) -> Run {
+    let marker = record::marker();
+    Run {
+        lease: lease.to_string(),
+        scope: work.call.scope.clone(),
+        iteration: None,
+        folder: work.folder.clone(),
+        steps: vec![Step { argv: work.argv.clone(), output: None, output_bytes: 0, timeout_ms: None }],
+        exit: work.shims.agents.join(&marker).join("exit.json"),
+        until,
+        marker,
+    }
 }
 
 /// Runs it to its end.
 pub async fn run(
-    launch: Launch,
+    shims: Shims,
+    run: Run,
+    environment: Environment,
     input: String,
     sink: Sink,
-    mut stop: watch::Receiver<Option<Urgency>>,
+    orders: watch::Receiver<Orders>,
 ) -> JobEnd {
     let failed = |error| JobEnd { ended: Err(error), last_line: None, last_error_line: None };
-    let mut child = match launch.start(Stdio::piped(), Stdio::piped(), Stdio::piped()) {
-        Ok(child) => child,
+    let streams = Streams { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() };
+    let (folder, mut shim) = match shims.start(&run, &environment, streams) {
+        Ok(started) => started,
         Err(error) => return failed(error),
     };
-    if let Some(mut stdin) = child.stdin.take() {
+    if let Some(mut stdin) = shim.stdin.take() {
         tokio::spawn(async move {
             // A command that does not read it is none of our business.
             drop(stdin.write_all(input.as_bytes()).await);
         });
     }
-    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+    let (Some(stdout), Some(stderr)) = (shim.stdout.take(), shim.stderr.take()) else {
         return failed(std::io::Error::other("no pipes"));
     };
     let mut out = Lines::new(sink.prefix.clone(), sink.to_stderr);
@@ -84,7 +116,7 @@ pub async fn run(
         tokio::pin!(reading);
         let mut is_read = false;
         let ended = {
-            let waiting = launch.wait(&mut child, &mut stop);
+            let waiting = attend::follow(&folder, &mut shim, orders);
             tokio::pin!(waiting);
             loop {
                 tokio::select! {
@@ -99,7 +131,23 @@ pub async fn run(
         }
         ended
     };
+    let ended = ended.and_then(|(end, taken)| {
+        folder.remove(taken)?;
+        meaning(end)
+    });
     JobEnd { ended, last_line: out.finish(LINE_BYTES), last_error_line: err.finish(REASON_BYTES) }
+}
+
+fn meaning(end: End) -> std::io::Result<Ended> {
+    Ok(match end {
+        End::Lost => Ended::Lost,
+        End::NeverBegun => return Err(std::io::Error::other("its shim could not begin")),
+        End::Known(exit) => match exit.why {
+            Why::Ended => Ended::Exited(status_of(exit.steps.last().copied().unwrap_or_default())),
+            Why::CannotStart { error } => return Err(std::io::Error::from_raw_os_error(error)),
+            Why::Stopped | Why::LeaseLost | Why::TimedOut => Ended::Stopped,
+        },
+    })
 }
 
 /// Passes output on line by line and remembers the last one.

@@ -5,7 +5,8 @@
 //! store that is busy or away holds up nobody, and what ends meanwhile shares the next turn. Each command runs in a task
 //! of its own and reports its end.
 //!
-//! A `rota work` that is killed settles nothing: its leases expire, and the tasks are granted again.
+//! A `rota work` that is killed settles nothing: each command's shim ends it when nobody renews its lease, and the tasks
+//! are granted again.
 
 mod job;
 mod turn;
@@ -16,7 +17,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rota_core::{LeaseId, Refusal, Task, TaskId};
+use rota_core::{LeaseId, Refusal, TaskId};
 use rota_store::intents::Call;
 use rota_store::intents::claim::Grant;
 use rota_store::intents::policy::CurrentPolicy;
@@ -28,7 +29,10 @@ use crate::changes::{Changes, at};
 use crate::desk::Desk;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
+use crate::shim::attend::Shims;
+use crate::shim::orders::Orders;
 use crate::signals::{Hangup, Signals};
+use crate::tenure::{HeldLease, Sent};
 use job::JobEnd;
 use turn::Turn;
 use verdict::Verdict;
@@ -63,6 +67,8 @@ pub struct Work {
     pub environment: Environment,
     /// Whether what it prints goes to stderr, because stdout is for us.
     pub output_to_stderr: bool,
+    /// Who starts it.
+    pub shims: Shims,
 }
 
 /// When a task that only ever fails here is parked. The queue `tasks` has no limit of its own, and would try for ever.
@@ -133,29 +139,24 @@ pub struct Summary {
 
 /// A command under way, or one that has ended and is not settled yet.
 struct Running {
-    stop: watch::Sender<Option<Urgency>>,
+    orders: watch::Sender<Orders>,
     started: Instant,
-    lease_length: Duration,
-    renew_at: Instant,
-    expires_at: Instant,
+    lease: HeldLease,
     /// Whether the lease is still ours to renew and to settle.
     is_held: bool,
     end: Option<Verdict>,
 }
 
 impl Running {
-    /// The lease as it stands after a turn that was begun at a moment.
-    fn extend(&mut self, task: &Task, since: Instant) {
-        self.lease_length = lease_length(task);
-        self.renew_at = since + (self.lease_length / 3).max(Duration::from_millis(10));
-        self.expires_at = since + self.lease_length;
+    /// The lease was granted or renewed.
+    fn extend(&mut self, lease: HeldLease) {
+        self.lease = lease;
+        self.orders.send_modify(|orders| orders.until = lease.tenure);
     }
-}
 
-/// How long a lease lasts from the grant or renewal that was just written.
-fn lease_length(task: &Task) -> Duration {
-    let until = task.lease_expires_at.unwrap_or(task.updated_at);
-    Duration::from_millis(until.get().saturating_sub(task.updated_at.get()).max(0).unsigned_abs())
+    fn stop(&self, urgency: Urgency) {
+        self.orders.send_modify(|orders| orders.end = orders.end.max(Some(urgency)));
+    }
 }
 
 /// The owner of what is under way.
@@ -270,7 +271,7 @@ impl Worker<'_> {
     /// When there is something to do that nobody tells us of.
     fn next_moment(&self) -> Option<Instant> {
         let unsettled = self.running.values().any(|job| job.end.is_some()) || (self.look && self.room() > 0);
-        let renewals = self.running.values().filter(|job| job.is_held).map(|job| job.renew_at);
+        let renewals = self.running.values().filter(|job| job.is_held).map(|job| job.lease.renew_at);
         let due = renewals.chain(self.cooling.values().copied()).min();
         let due = if unsettled { Some(self.patience.0) } else { due };
         due.map(|moment| moment.max(self.patience.0))
@@ -278,11 +279,12 @@ impl Worker<'_> {
 
     /// Starts the command of a granted task. When we are stopping, the task goes back instead; one whose commands
     /// reported too many failures by themselves is given up.
-    fn start(&mut self, grant: Grant, since: Instant) {
+    fn start(&mut self, grant: Grant, sent: Sent) {
         let task = &grant.task;
         let Some(lease) = task.lease() else { return };
         self.cooling.remove(&task.id);
-        let (stop, stopped) = watch::channel(self.stopping);
+        let held = HeldLease::of(task, sent);
+        let (orders, told) = watch::channel(Orders { until: held.tenure, end: self.stopping });
         let failures = self.failures.get(&task.id).copied().unwrap_or(0);
         let end = if self.stopping.is_some() {
             Some(Verdict::interrupted(&lease))
@@ -294,28 +296,21 @@ impl Worker<'_> {
         };
         if end.is_none() {
             let input = (self.render)(&grant);
-            let launch = job::launch(&self.work, task, &lease);
+            let environment = job::environment(&self.work, task, &lease);
+            let run = job::run_of(&self.work, &lease, held.tenure);
+            let shims = self.work.shims.clone();
             let id = rota_core::text::escaped(task.id.as_str());
             let prefix = (self.work.jobs > 1).then(|| format!("[{id}] "));
             let sink = job::Sink { prefix, to_stderr: self.work.output_to_stderr };
             let (ends, key) = (self.ends.clone(), lease.clone());
             tokio::spawn(async move {
-                let end = job::run(launch, input, sink, stopped).await;
+                let end = job::run(shims, run, environment, input, sink, told).await;
                 // Nobody to hear of it only after the work has ended.
                 drop(ends.send((key, end)));
             });
             (self.tell)(Progress::Started { lease: lease.clone(), title: task.title.clone() });
         }
-        let mut running = Running {
-            stop,
-            started: Instant::now(),
-            lease_length: Duration::ZERO,
-            renew_at: since,
-            expires_at: since,
-            is_held: true,
-            end,
-        };
-        running.extend(task, since);
+        let running = Running { orders, started: Instant::now(), lease: held, is_held: true, end };
         self.running.insert(lease, running);
     }
 
@@ -366,7 +361,7 @@ impl Worker<'_> {
         }
         self.stopping = self.stopping.max(Some(urgency));
         for job in self.running.values() {
-            job.stop.send_replace(self.stopping);
+            job.stop(urgency);
         }
     }
 

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::verdict::{self, Verdict};
 use super::{Progress, Worker};
 use crate::runner::terminate::Urgency;
+use crate::tenure::{HeldLease, Sent};
 
 /// The first wait after the store did not answer, doubled up to the longest.
 pub const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -21,7 +22,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// What was asked, and where the answer will be.
 pub struct Turn {
-    since: Instant,
+    sent: Sent,
     /// The leases of the steps, in order.
     leases: Vec<LeaseId>,
     room: usize,
@@ -42,7 +43,8 @@ pub async fn answer(turn: &mut Option<Turn>) -> Outcome<Settled> {
 impl Worker<'_> {
     /// Asks for whatever is due, if anything is.
     pub(super) fn begin_turn(&mut self) -> Option<Turn> {
-        let since = Instant::now();
+        let sent = Sent::now();
+        let since = sent.at;
         if since < self.patience.0 {
             return None;
         }
@@ -53,7 +55,7 @@ impl Worker<'_> {
         let due = |(lease, job): (&LeaseId, &super::Running)| {
             let command = match &job.end {
                 Some(verdict) => verdict.command.clone(),
-                None if job.is_held && job.renew_at <= since => {
+                None if job.is_held && job.lease.renew_at <= since => {
                     Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None }
                 }
                 None => return None,
@@ -72,7 +74,7 @@ impl Worker<'_> {
         let desk = self.desk.clone();
         let answer = tokio::spawn(async move { desk.perform(settle).await });
         self.look = false;
-        Some(Turn { since, leases, room, answer })
+        Some(Turn { sent, leases, room, answer })
     }
 
     fn claim(&self, limit: usize) -> Claim {
@@ -93,27 +95,27 @@ impl Worker<'_> {
             Ok(settled) => settled,
             Err(error) => return self.trouble(turn, error),
         };
-        self.patience = (turn.since, FIRST_WAIT);
+        self.patience = (turn.sent.at, FIRST_WAIT);
         for (lease, step) in turn.leases.into_iter().zip(settled.steps) {
             match step {
-                Ok(task) => self.accepted(lease, &task, turn.since),
+                Ok(task) => self.accepted(lease, &task, turn.sent),
                 Err(refusal) => self.refused(lease, &refusal).await,
             }
         }
         let granted = settled.granted.len();
-        settled.granted.into_iter().for_each(|grant| self.start(grant, turn.since));
+        settled.granted.into_iter().for_each(|grant| self.start(grant, turn.sent));
         self.look |= turn.room > 0 && granted == turn.room;
         if self.running.is_empty() && self.stopping.is_none() {
             (self.tell)(Progress::Idle);
         }
     }
 
-    fn accepted(&mut self, lease: LeaseId, task: &Task, since: Instant) {
+    fn accepted(&mut self, lease: LeaseId, task: &Task, sent: Sent) {
         let Some(job) = self.running.get_mut(&lease) else { return };
         // A lease may have been renewed while its command ended.
         let settled_as = job.end.take_if(|_| task.status != Status::Active);
         let Some(Verdict { outcome, detail, .. }) = settled_as else {
-            return job.extend(task, since);
+            return job.extend(HeldLease::of(task, sent));
         };
         let took = job.started.elapsed();
         self.running.remove(&lease);
@@ -148,7 +150,7 @@ impl Worker<'_> {
             }
             self.running.remove(&lease);
         } else if outcome != Some(AttemptOutcome::Done) {
-            job.stop.send_replace(Some(self.stopping.unwrap_or(Urgency::Ask)));
+            job.stop(self.stopping.unwrap_or(Urgency::Ask));
         }
         match outcome {
             Some(outcome) => {
@@ -178,7 +180,7 @@ impl Worker<'_> {
         let may_pass = matches!(&error, Error::Fault(fault) if fault.exit_code() == 75);
         let is_patient = match self.stopping {
             None => true,
-            Some(Urgency::Ask) => self.running.values().any(|job| job.expires_at > Instant::now()),
+            Some(Urgency::Ask) => self.running.values().any(|job| job.lease.expires_at > Instant::now()),
             Some(Urgency::Tell) => false,
         };
         let wait = self.patience.1;

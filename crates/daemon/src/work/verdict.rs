@@ -3,8 +3,8 @@
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, Json, LeaseId, Outcome};
 
-use super::job::JobEnd;
-use crate::runner::process::{Ended, Meaning, in_words};
+use super::job::{Ended, JobEnd};
+use crate::runner::process::{Meaning, in_words};
 
 /// The word for a failure.
 pub const FAILED: &str = "failed";
@@ -32,7 +32,7 @@ impl Verdict {
         let status = match end.ended {
             Ok(Ended::Exited(status)) => status,
             Ok(Ended::Stopped) => return Self::interrupted(lease),
-            Ok(Ended::TimedOut) => return Self::failed(lease, "timed out".to_owned()),
+            Ok(Ended::Lost) => return Self::failed(lease, "its shim was killed".to_owned()),
             Err(error) => return Self::failed(lease, format!("cannot be run: {error}")),
         };
         match Meaning::of(status) {

@@ -57,9 +57,9 @@ impl Line {
                 "Selected loop for execution",
                 json!({"loop_id": id, "loop_type": kind, "priority": priority, "age_ms": age_ms}),
             ),
-            Happening::Began { id, kind, iteration, .. } => line(
+            Happening::Began { id, kind, iteration, is_adopted, .. } => line(
                 Info,
-                "Iteration started",
+                if *is_adopted { "Iteration taken over" } else { "Iteration started" },
                 json!({"loop_id": id, "loop_type": kind, "iteration": iteration}),
             ),
             Happening::NotPassed { id, iteration, why } => line(

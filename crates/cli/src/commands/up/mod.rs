@@ -50,7 +50,8 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     };
     let cx = locate::context(common)?;
     let host = locate::host()?;
-    let actor = cx.agent.clone().unwrap_or_else(|| format!("rota-up@{host}"));
+    let folders = Folders { workspace, rota: rota.clone() };
+    let actor = cx.agent.clone().unwrap_or_else(|| format!("rota-up@{host}:{}", folders.name()));
     let mut environment = std::collections::BTreeMap::new();
     environment.insert("ROTA_SCOPE".into(), cx.scope.clone().into());
     if let Some(store) = locate::store_for_children(common)? {
@@ -64,10 +65,12 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         host,
         config: locate::configured(common)?.config,
         config_file: locate::config_file(common)?,
-        folders: Folders { workspace, rota: rota.clone() },
+        folders,
         environment,
         until,
         policy_copy: locate::policy_file(common)?,
+        shims: super::shims(&rota)?,
+        companions: Vec::new(),
     };
     let mut show = show(common.json);
     let ending = runtime.block_on(async {

@@ -46,7 +46,7 @@ impl View {
                 self.waits = Some(format!("{} is rate limited until {until}", escaped(upstream)));
                 return None;
             }
-            Happening::Began { id, kind, title, iteration } => {
+            Happening::Began { id, kind, title, iteration, .. } => {
                 let mark = self.paint("36", "▶");
                 format!(
                     "{mark} {:6} {} iteration {iteration}: {}",

@@ -1,0 +1,372 @@
+//! The shim itself: a small process between the daemon and one agent. It starts the agent, keeps its output, ends its
+//! whole tree when it is told to, when it takes too long, or when nobody renews its lease; and writes down how it ended.
+//!
+//! One thread and one `poll`: nothing here may wait for anything else. It needs nobody: a daemon that is killed is
+//! missed only when the lease runs out.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{WaitOptions, wait};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+
+use super::alarm::Alarm;
+use super::cgroup;
+use super::identity::Identity;
+use super::orders::{LINE_BYTES, Orders};
+use super::record::{self, Began, Exit, Run, RunFolder, Step, StepEnd, Unattended, Why};
+use crate::boot::BootTime;
+use crate::runner::output::Capped;
+use crate::runner::terminate::{GRACE, Urgency, signal_below, signal_group};
+
+/// How long output is waited for after its program has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long those who were told to end may take; what is still there then hangs in the kernel.
+const TOLD: Duration = Duration::from_secs(5);
+/// How often what is being ended is looked at.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// The whole life of a shim, on a run that was written down.
+pub fn main(folder: &Path) -> ExitCode {
+    let folder = RunFolder::at(folder.to_owned());
+    let taken = match folder.take_to_run() {
+        Ok(taken) => taken,
+        Err(error) => return failed(&error),
+    };
+    // Somebody else decided what becomes of it.
+    let Some((run, taken)) = taken else { return ExitCode::SUCCESS };
+    match Guard::new(folder, run, taken).and_then(Guard::carry_out) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &io::Error) -> ExitCode {
+    eprintln!("rota shim: {error}");
+    ExitCode::FAILURE
+}
+
+struct Guard {
+    folder: RunFolder,
+    run: Run,
+    _taken: Unattended,
+    began: Began,
+    orders: Orders,
+    listener: UnixListener,
+    daemon: Option<(UnixStream, Vec<u8>)>,
+    child_ended: UnixStream,
+    told_to_end: UnixStream,
+    alarm: Alarm,
+    output: Option<Output>,
+}
+
+/// What an agent prints, and where it is kept.
+struct Output {
+    from: OwnedFd,
+    to: Capped<File>,
+    /// A full disk must not fill the pipe and stop the agent: the rest is read and left out.
+    has_room: bool,
+}
+
+/// A program under way.
+struct Agent {
+    pid: u32,
+    ended: Option<StepEnd>,
+    started: BootTime,
+}
+
+impl Guard {
+    fn new(folder: RunFolder, run: Run, taken: Unattended) -> io::Result<Self> {
+        // Away from the terminal and the group of whoever started us: their signals are not ours.
+        let _leader = rustix::process::setsid();
+        #[cfg(target_os = "linux")]
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let child_ended = signal_pipe(&[SIGCHLD])?;
+        let told_to_end = signal_pipe(&[SIGTERM, SIGINT, SIGHUP])?;
+        let listener = folder.with_socket(|path| UnixListener::bind(path))?;
+        listener.set_nonblocking(true)?;
+        let began = Began {
+            shim: Identity::of(std::process::id()),
+            agent: None,
+            cgroup: cgroup::create(&run.marker),
+        };
+        folder.note_began(&began)?;
+        Ok(Self {
+            orders: Orders { until: run.until, end: None },
+            folder,
+            run,
+            _taken: taken,
+            began,
+            listener,
+            daemon: None,
+            child_ended,
+            told_to_end,
+            alarm: Alarm::new()?,
+            output: None,
+        })
+    }
+
+    fn carry_out(mut self) -> io::Result<()> {
+        let mut exit = Exit {
+            marker: self.run.marker.clone(),
+            lease: self.run.lease.clone(),
+            why: Why::Ended,
+            steps: Vec::new(),
+            strays: 0,
+        };
+        for step in self.run.steps.clone() {
+            let (end, why, strays) = self.step(&step)?;
+            exit.steps.extend(end);
+            exit.why = why;
+            exit.strays += strays;
+            if exit.why != Why::Ended || end.is_none_or(|end| end.code != Some(0)) {
+                break;
+            }
+        }
+        if let Some(group) = &self.began.cgroup {
+            cgroup::remove(group);
+        }
+        record::write(&self.run.exit, &exit)
+    }
+
+    fn step(&mut self, step: &Step) -> io::Result<(Option<StepEnd>, Why, usize)> {
+        if self.orders.end.is_some() {
+            return Ok((None, Why::Stopped, 0));
+        }
+        let started = BootTime::now();
+        let pid = match self.spawn(step) {
+            Ok(pid) => pid,
+            Err(error) => {
+                self.output = None;
+                return Ok((None, Why::CannotStart { error: error.raw_os_error().unwrap_or(0) }, 0));
+            }
+        };
+        let mut agent = Agent { pid, ended: None, started };
+        let why = self.until_over(&mut agent, step.timeout_ms)?;
+        let strays = self.end_all(&mut agent, &why)?;
+        self.last_words()?;
+        Ok((agent.ended, why, strays))
+    }
+
+    fn spawn(&mut self, step: &Step) -> io::Result<u32> {
+        let (program, arguments) = step
+            .argv
+            .split_first()
+            .ok_or_else(|| io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error()))?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&self.run.folder).process_group(0);
+        if let Some(path) = &step.output {
+            let (from, to) = io::pipe()?;
+            rustix::io::ioctl_fionbio(&from, true)?;
+            command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
+            let to = Capped::new(File::create(path)?, step.output_bytes);
+            self.output = Some(Output { from: from.into(), to, has_room: true });
+        }
+        let pid = command.spawn()?.id();
+        if let Some(group) = &self.began.cgroup {
+            cgroup::enter(group, pid);
+        }
+        self.began.agent = Identity::of(pid);
+        self.folder.note_began(&self.began)?;
+        Ok(pid)
+    }
+
+    /// Waits until the program has ended by itself, or must end.
+    fn until_over(&mut self, agent: &mut Agent, timeout_ms: Option<u64>) -> io::Result<Why> {
+        let timeout = timeout_ms.map(|timeout| agent.started.after(Duration::from_millis(timeout)));
+        loop {
+            self.reap(agent);
+            let now = BootTime::now();
+            if agent.ended.is_some() {
+                return Ok(Why::Ended);
+            }
+            if self.orders.end.is_some() {
+                return Ok(Why::Stopped);
+            }
+            if timeout.is_some_and(|timeout| now >= timeout) {
+                return Ok(Why::TimedOut);
+            }
+            if now >= self.orders.until.stop_at {
+                return Ok(Why::LeaseLost);
+            }
+            let next = self.orders.until.stop_at;
+            self.attend(timeout.map_or(next, |timeout| timeout.min(next)))?;
+        }
+    }
+
+    /// Ends what is left of it: asked first if it did not end by itself, then told. Returns how many could not be ended.
+    fn end_all(&mut self, agent: &mut Agent, why: &Why) -> io::Result<usize> {
+        let now = BootTime::now();
+        let told_at = match why {
+            Why::Ended => now,
+            // Nobody else may have begun before we are done.
+            Why::LeaseLost => now.after(GRACE).min(self.orders.until.lease_ends_at),
+            _ => now.after(GRACE),
+        };
+        let is_asked = *why != Why::Ended && self.orders.end != Some(Urgency::Tell);
+        if is_asked {
+            signal_group(agent.pid, Urgency::Ask);
+            signal_below(Urgency::Ask);
+        }
+        let mut given_up_at = None;
+        while self.reap(agent) {
+            let now = BootTime::now();
+            let must_go = now >= told_at || self.orders.end == Some(Urgency::Tell) || !is_asked;
+            if must_go {
+                let given_up_at = *given_up_at.get_or_insert(now.after(TOLD));
+                if let Some(group) = &self.began.cgroup {
+                    cgroup::kill(group);
+                }
+                if agent.ended.is_none() {
+                    signal_group(agent.pid, Urgency::Tell);
+                }
+                let left = signal_below(Urgency::Tell);
+                if now >= given_up_at {
+                    return Ok(left);
+                }
+            }
+            self.attend(
+                now.after(if must_go { ROUND } else { ROUND * 5 }).min(told_at.max(now.after(ROUND))),
+            )?;
+        }
+        Ok(0)
+    }
+
+    /// Takes note of who has ended; false when nobody is left.
+    fn reap(&mut self, agent: &mut Agent) -> bool {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if pid.as_raw_nonzero().get().unsigned_abs() == agent.pid {
+                        let took = agent.started.until(BootTime::now()).as_millis();
+                        agent.ended = Some(StepEnd {
+                            code: status.exit_status(),
+                            signal: status.terminating_signal(),
+                            took_ms: u64::try_from(took).unwrap_or(u64::MAX),
+                        });
+                    }
+                }
+                Ok(None) | Err(rustix::io::Errno::INTR) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// What is still in the pipe, then the end of the file. Something that could not be ended may hold the pipe open.
+    fn last_words(&mut self) -> io::Result<()> {
+        let until = BootTime::now().after(LAST_WORDS);
+        while self.output.is_some() && BootTime::now() < until {
+            self.attend(until)?;
+        }
+        self.close_output();
+        Ok(())
+    }
+
+    fn close_output(&mut self) {
+        if let Some(output) = self.output.take() {
+            // What could not be written is missing from a log.
+            let _finished = output.to.finish();
+        }
+    }
+
+    /// Waits until something happens, at most until a moment, and takes it in.
+    fn attend(&mut self, until: BootTime) -> io::Result<()> {
+        let timeout = self.alarm.set(until)?;
+        let mut watched = vec![
+            PollFd::new(&self.child_ended, PollFlags::IN),
+            PollFd::new(&self.told_to_end, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        if let Some(alarm) = self.alarm.fd() {
+            watched.push(PollFd::from_borrowed_fd(alarm, PollFlags::IN));
+        }
+        if let Some((daemon, _)) = &self.daemon {
+            watched.push(PollFd::from_borrowed_fd(daemon.as_fd(), PollFlags::IN));
+        }
+        if let Some(output) = &self.output {
+            watched.push(PollFd::from_borrowed_fd(output.from.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        drop(watched);
+        self.take_signals();
+        self.hear();
+        self.keep_output();
+        Ok(())
+    }
+
+    fn take_signals(&mut self) {
+        let mut buffer = [0; 64];
+        while matches!((&self.child_ended).read(&mut buffer), Ok(count) if count > 0) {}
+        while let Ok(count) = (&self.told_to_end).read(&mut buffer) {
+            if count == 0 {
+                break;
+            }
+            let urgency = if self.orders.end.is_none() && count == 1 { Urgency::Ask } else { Urgency::Tell };
+            self.orders.end = self.orders.end.max(Some(urgency));
+        }
+    }
+
+    /// Orders of the daemon, the newest one that called.
+    fn hear(&mut self) {
+        while let Ok((daemon, _)) = self.listener.accept() {
+            if daemon.set_nonblocking(true).is_ok() {
+                self.daemon = Some((daemon, Vec::new()));
+            }
+        }
+        let Some((daemon, heard)) = &mut self.daemon else { return };
+        let mut buffer = [0; 1_024];
+        loop {
+            match daemon.read(&mut buffer) {
+                Ok(count) if count > 0 && heard.len() + count <= LINE_BYTES => heard.extend(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                _ => {
+                    self.daemon = None;
+                    return;
+                }
+            }
+        }
+        while let Some(end) = heard.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = heard.drain(..=end).collect();
+            if let Ok(orders) = serde_json::from_slice::<Orders>(&line) {
+                self.orders = self.orders.and(orders);
+            }
+        }
+    }
+
+    fn keep_output(&mut self) {
+        let Some(output) = &mut self.output else { return };
+        let mut buffer = [0; 16 * 1_024];
+        // Signals and orders are looked at in between, however fast it prints.
+        for _ in 0..16 {
+            match rustix::io::read(&output.from, &mut buffer) {
+                Ok(0) => return self.close_output(),
+                Ok(count) => {
+                    if output.has_room {
+                        output.has_room = output.to.take(&buffer[..count]).is_ok();
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Becomes readable when one of these signals comes.
+fn signal_pipe(signals: &[i32]) -> io::Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, writer.try_clone()?)?;
+    }
+    Ok(reader)
+}
