@@ -25,7 +25,7 @@ pub struct Cli {
 /// What every command takes.
 #[derive(Args, Clone, Default)]
 pub struct Common {
-    /// Where tasks are kept: sqlite:PATH or postgres://… [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
+    /// Where tasks are kept: sqlite:PATH, postgres://… or the http://… of a rota serve [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
     #[arg(long, global = true, value_name = "STORE", help_heading = "Common options")]
     pub store: Option<Secret>,
     /// Namespace of tasks, queues and policy [env: ROTA_SCOPE] [default: default]
@@ -106,7 +106,14 @@ pub enum Command {
     /// clients, at /mcp, for those who show the token of .rota/token. Ends when the client leaves, or at TERM or INT.
     ///
     /// Example: claude mcp add rota -- rota mcp
-    Mcp(McpArgs),
+    Mcp(crate::args_serve::McpArgs),
+    /// Serve the verbs over HTTP, for other programs and for rota on other hosts
+    ///
+    /// Every verb is at /api/v1, for those who show the token of .rota/token; the JSON is that of --json. With
+    /// ROTA_STORE=http://ADDRESS:PORT and ROTA_TOKEN, rota asks such a server instead of a store. Ends at TERM or INT.
+    ///
+    /// Example: rota serve --listen 127.0.0.1:8788
+    Serve(crate::args_serve::ServeArgs),
     /// Read the journal: every change, in order
     ///
     /// Example: rota log --task fix-login -n 20
@@ -164,19 +171,6 @@ pub enum Command {
         #[arg(value_name = "shell")]
         shell: String,
     },
-}
-
-#[derive(Args, Debug)]
-pub struct McpArgs {
-    /// Serve over HTTP instead
-    #[arg(long)]
-    pub http: bool,
-    /// Where to listen, with --http [default: 127.0.0.1:8789]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<String>,
-    /// Which tools to offer: core (what an agent needs to work) or all
-    #[arg(long, value_name = "SET", default_value = "core")]
-    pub tools: String,
 }
 
 #[derive(Args, Debug)]

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rota_core::text::escaped;
+use rota_verbs::said::Nature;
 use rota_verbs::{Error, Said};
 
 use crate::args::Cli;
@@ -23,6 +24,8 @@ pub enum CliError {
     },
     /// A verb declined or the store failed.
     Verb(Error),
+    /// A server declined, or something behind it failed.
+    Said(Said),
     /// Anything declined, in one line.
     OneLine(String),
     /// A file or stream failed.
@@ -74,6 +77,11 @@ impl CliError {
         }
     }
 
+    /// What cannot be asked of a server.
+    pub fn wants_store(server: &str) -> Self {
+        Self::Io(format!("this command wants the store itself, not {server}: run it where the store is"))
+    }
+
     /// A value that could not be read is the command line's mistake.
     pub fn reading(error: Error) -> Self {
         match error {
@@ -102,7 +110,19 @@ impl CliError {
         match self {
             Self::Usage { message, .. } => Self::OneLine(message),
             Self::Verb(Error::Refused(refusal)) => Self::OneLine(refusal.to_string()),
+            Self::Said(said) if !said.is_fault() => Self::OneLine(said.message),
             other => other,
+        }
+    }
+
+    /// What it says, without how a program says it.
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Usage { message, .. } | Self::OneLine(message) | Self::Io(message) => message.clone(),
+            Self::Verb(error) => error.to_string(),
+            Self::Said(said) => said.message.clone(),
+            Self::NotRunning => "no rota up runs here".to_owned(),
+            Self::PipeClosed => "nobody reads".to_owned(),
         }
     }
 
@@ -113,12 +133,8 @@ impl CliError {
                 let usage = usage.as_ref().map_or(String::new(), |usage| format!("{}\n", usage.trim_end()));
                 (format!("error: {}\n{usage}", escaped(message)), 1)
             }
-            Self::Verb(error) => {
-                let said = Said::of(error);
-                // "Task not eligible" is an answer, not an error.
-                let is_answer = matches!(error, Error::Refused(refusal) if refusal.is_answer());
-                (format!("{}{}", if is_answer { "" } else { "error: " }, said.lines()), said.exit_code)
-            }
+            Self::Verb(error) => told(&Said::of(error)),
+            Self::Said(said) => told(said),
             Self::Io(message) | Self::OneLine(message) => (format!("error: {}\n", escaped(message)), 1),
             Self::NotRunning => ("error: no rota up runs here: start one with rota up\n".to_owned(), 2),
             Self::PipeClosed => (String::new(), 1),
@@ -155,6 +171,12 @@ impl CliError {
         let path = command_path(arguments);
         Self::value(message).with_usage_of(&path.iter().map(String::as_str).collect::<Vec<_>>())
     }
+}
+
+fn told(said: &Said) -> (String, u8) {
+    // "Task not eligible" is an answer, not an error.
+    let start = if said.nature == Nature::Answer { "" } else { "error: " };
+    (format!("{start}{}", said.lines()), said.exit_code)
 }
 
 /// Which command an argument list means, as far as it can be told.

@@ -5,10 +5,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rota_daemon::config::Config;
+use rota_serve::client::Endpoint;
 use rota_store::{AnyStore, Location, Secret};
+use rota_verbs::loops::Settings;
 use rota_verbs::{Context, checked_name, input};
 
 use crate::args::Common;
+use crate::desk::{Desk, Remote};
 use crate::errors::{CliError, CliResult};
 
 /// A variable that is set and not empty.
@@ -54,6 +57,9 @@ fn given(flag: &Option<String>, name: &str) -> CliResult<Option<String>> {
 }
 
 fn place(common: &Common, configured: &Configured, base: &Path, here: &Path) -> CliResult<Location> {
+    if let Some(server) = server_address(common, configured)? {
+        return Err(CliError::wants_store(&Endpoint::new(&server, "".into())?.name()));
+    }
     let flag = common.store.as_ref().map(|store| store.expose().to_owned());
     match given(&flag, "ROTA_STORE")? {
         Some(store) => location(&store, here),
@@ -81,16 +87,28 @@ pub fn current_folder() -> CliResult<String> {
 
 /// The store and surroundings that flags, variables and configuration name.
 pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
+    let desk = desk(common)?;
+    match desk {
+        Desk::Store(cx) => Ok(*cx),
+        Desk::Server(_) => desk.store().cloned(),
+    }
+}
+
+/// Whom to ask: the store that flags, variables and configuration name, or a server.
+pub fn desk(common: &Common) -> CliResult<Desk> {
     let (base, here) = base()?;
     let configured = configured_below(common, &base)?;
+    if let Some(address) = server_address(common, &configured)? {
+        return server(common, &configured, &base, &address);
+    }
     let location = place(common, &configured, &base, &here)?;
     let now = common.now.as_deref().map(input::now).transpose().map_err(CliError::reading)?;
     let runners = configured.config.runners();
-    let scope = given(&common.scope, "ROTA_SCOPE")?.or(configured.config.scope);
-    let scope = checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned());
+    let scope = scope(common, &configured)?;
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
     make_room_for(&location)?;
-    Ok(Context {
+    let config = configured.config;
+    Ok(Desk::Store(Box::new(Context {
         store: AnyStore::open(&location)?,
         scope,
         agent,
@@ -99,7 +117,60 @@ pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
         now,
         host: Some(host()?),
         runners,
-    })
+        settings: Settings::by(move |kind, policy| config.settings(kind, policy)),
+    })))
+}
+
+fn scope(common: &Common, configured: &Configured) -> CliResult<String> {
+    let scope = given(&common.scope, "ROTA_SCOPE")?.or_else(|| configured.config.scope.clone());
+    Ok(checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned()))
+}
+
+/// Whether verbs are asked of a server.
+pub fn is_remote(common: &Common) -> CliResult<bool> {
+    let (base, _) = base()?;
+    Ok(server_address(common, &configured_below(common, &base)?)?.is_some())
+}
+
+/// What is named as the store, if it is the address of a server.
+fn server_address(common: &Common, configured: &Configured) -> CliResult<Option<String>> {
+    let flag = common.store.as_ref().map(|store| store.expose().to_owned());
+    let in_file = || configured.config.store.as_ref().map(|store| store.expose().to_owned());
+    let named = given(&flag, "ROTA_STORE")?.or_else(in_file);
+    Ok(named.filter(|store| store.starts_with("http://") || store.starts_with("https://")))
+}
+
+/// A server, the token it wants to see, and what it is told of this call.
+fn server(common: &Common, configured: &Configured, base: &Path, address: &str) -> CliResult<Desk> {
+    let now = common.now.as_deref().map(input::now).transpose().map_err(CliError::reading)?;
+    let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
+    let lease = common.lease_id.clone().filter(|lease| !lease.is_empty());
+    let surroundings = [
+        ("scope", Some(scope(common, configured)?)),
+        ("agent", agent),
+        ("leaseId", lease),
+        ("ambientLease", variable("ROTA_LEASE")?),
+        ("now", now.map(|now| now.to_string())),
+        ("host", Some(host()?)),
+    ];
+    let surroundings = surroundings.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let token = match variable("ROTA_TOKEN")? {
+        Some(token) => token,
+        None => kept_token(&base.join(".rota").join("token"))?,
+    };
+    let endpoint = Endpoint::new(address, token.into())?;
+    Ok(Desk::Server(Box::new(Remote { endpoint, surroundings })))
+}
+
+fn kept_token(file: &Path) -> CliResult<String> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(CliError::Io(format!(
+            "a rota serve wants a token: set ROTA_TOKEN to the text of its .rota/token (there is no {})",
+            file.display()
+        ))),
+        Err(error) => Err(CliError::Io(format!("{}: {error}", file.display()))),
+    }
 }
 
 /// Where the plain copy of the policy is written: beside the configuration.

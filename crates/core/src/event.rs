@@ -75,6 +75,7 @@ impl EventKind {
 
 /// What an event carries beside its columns.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct EventData {
     /// Insertion number, with `created` and `snapshot`.

@@ -1,6 +1,8 @@
 //! Why a task runs, or not: every check with its verdict, built from the same functions that decide.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::id::TaskId;
 use crate::obstacle::{self, Facts, Obstacle, Reason, Viewer, Wait};
@@ -13,11 +15,12 @@ use crate::text::escaped;
 use crate::time::UnixMillis;
 
 /// One check and its verdict.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
     /// What was looked at.
-    pub check: &'static str,
+    pub check: Cow<'static, str>,
     /// Whether it stands in the way.
     pub ok: bool,
     /// What was found.
@@ -29,7 +32,8 @@ pub struct Check {
 }
 
 /// The whole answer to "why (not) this one?".
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// The task.
@@ -37,7 +41,7 @@ pub struct Explanation {
     /// Its queue.
     pub queue: String,
     /// Where it stands.
-    pub status: &'static str,
+    pub status: Cow<'static, str>,
     /// Whether nothing stands in the way.
     pub runnable: bool,
     /// Every check.
@@ -95,7 +99,7 @@ pub fn explain(task: &Task, policy: &QueuePolicy, around: &Surroundings, now: Un
     Explanation {
         id: task.id.clone(),
         queue: task.queue.clone(),
-        status: task.status.word(),
+        status: task.status.word().into(),
         runnable,
         checks: checks(task, &obstacles, &waits, policy),
         score: rank::score(task, policy, now),
@@ -135,7 +139,7 @@ fn checks(task: &Task, obstacles: &[Obstacle], waits: &[Wait], policy: &QueuePol
             );
         }
         list.extend(found.map(|(_, reason)| Check {
-            check,
+            check: check.into(),
             ok: false,
             detail: Some(of_task_in_words(task, reason)),
             ends_at: ends_at(reason),
@@ -158,7 +162,7 @@ fn passed(check: &'static str, task: &Task, policy: &QueuePolicy) -> Option<Chec
         _ => true,
     };
     let detail = (check == "status").then(|| task.status.word().to_owned());
-    applies.then_some(Check { check, ok: true, detail, ends_at: None })
+    applies.then_some(Check { check: check.into(), ok: true, detail, ends_at: None })
 }
 
 fn check_of(found: &Obstacle) -> &'static str {

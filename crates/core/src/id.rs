@@ -78,6 +78,7 @@ pub fn check_name(field: &'static str, text: &str) -> Result<(), BadName> {
 
 /// The id of a task, unique within its scope.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct TaskId(String);
 

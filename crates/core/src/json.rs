@@ -76,6 +76,21 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Json {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Json".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::Schema::from(true)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 //! [`obstacles`] is the only judge: stores keep its verdict as a [`Stage`] beside each task so that choosing can be
 //! served from an index, and `rota why` prints the same list. The two cannot differ, because it is one function.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::id::TaskId;
 use crate::status::Status;
@@ -11,7 +11,8 @@ use crate::task::Task;
 use crate::time::UnixMillis;
 
 /// Not runnable, because …
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Obstacle {
     /// Finished, parked or deleted.
@@ -83,7 +84,8 @@ pub enum Obstacle {
 }
 
 /// Runnable, but not now, because …
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Wait {
     /// The queue's ceiling is reached.

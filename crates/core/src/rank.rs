@@ -3,7 +3,9 @@
 
 use std::cmp::Reverse;
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::policy::{QueuePolicy, ScorePolicy};
 use crate::task::Task;
@@ -96,7 +98,8 @@ fn age_boost(created_at: UnixMillis, policy: &QueuePolicy, now: UnixMillis) -> i
 }
 
 /// A score with its terms, for people.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Score {
     /// The sum.
     pub total: i64,
@@ -105,10 +108,11 @@ pub struct Score {
 }
 
 /// One named term.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScoreTerm {
     /// `base`, `age`, `depth`, `retries`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it adds.
     pub value: i64,
 }
@@ -117,10 +121,10 @@ pub struct ScoreTerm {
 pub fn score(task: &Task, policy: &QueuePolicy, now: UnixMillis) -> Option<Score> {
     let rules = policy.score.as_ref()?;
     let terms = vec![
-        ScoreTerm { name: "base", value: base(rules, task.kind.as_deref()) },
-        ScoreTerm { name: "age", value: age_boost(task.created_at, policy, now) },
-        ScoreTerm { name: "depth", value: depth_boost(rules, task.depth) },
-        ScoreTerm { name: "retries", value: -retry_penalty(rules, task.tries) },
+        ScoreTerm { name: "base".into(), value: base(rules, task.kind.as_deref()) },
+        ScoreTerm { name: "age".into(), value: age_boost(task.created_at, policy, now) },
+        ScoreTerm { name: "depth".into(), value: depth_boost(rules, task.depth) },
+        ScoreTerm { name: "retries".into(), value: -retry_penalty(rules, task.tries) },
     ];
     Some(Score { total: terms.iter().map(|term| term.value).sum(), terms })
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a task stands. One enum for tasks, runs, loops and issues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// May be granted when nothing stands in the way.
@@ -101,6 +102,7 @@ impl fmt::Display for Status {
 
 /// How an attempt ended. What follows is data in the policy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Finished well.

@@ -124,6 +124,21 @@ impl<'de> Deserialize<'de> for UnixMillis {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for UnixMillis {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Time".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "format": "date-time"})
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

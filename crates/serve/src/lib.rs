@@ -1,11 +1,14 @@
 //! What listens. One door ([`rota_door`]) checks every request before anything is routed; behind it are the interfaces,
 //! which decide nothing and return what the verbs return.
 //!
+//! - [`http`]: the verbs below `/api/v1`. [`client`]: asking such a server.
 //! - [`listen`]: connections, and a limit on each thing a caller can send or hold.
 //! - [`mcp`]: the Model Context Protocol, over stdio and HTTP.
 //!
 //! A program that serves calls [`prepare`] before it opens its store, and then runs everything on that runtime.
 
+pub mod client;
+pub mod http;
 pub mod listen;
 pub mod mcp;
 

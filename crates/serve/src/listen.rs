@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -19,7 +20,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use rota_door::{Denied, Door};
+use rota_door::{Caller, Denied};
+use rota_verbs::said::Nature;
+use rota_verbs::{Said, Word};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Connections at once; more wait in the system's line.
 const CONNECTIONS: usize = 256;
@@ -40,34 +45,87 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
+/// A refusal as it is written: RFC 9457, and what the command line needs to say the same.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// `about:blank`: the code says it.
+    pub r#type: Word,
+    /// The status in words.
+    pub title: Word,
+    /// The status.
+    pub status: u16,
+    /// One line.
+    pub detail: String,
+    /// A stable word.
+    pub code: Word,
+    /// More than the one line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// How a program ends with it.
+    pub exit_code: u8,
+    /// A refusal, an answer, or the world that failed.
+    pub nature: Nature,
+}
+
 /// A refusal over HTTP, as RFC 9457 writes it.
 pub struct Problem {
     status: StatusCode,
-    code: &'static str,
-    detail: String,
+    said: Box<Said>,
+    header: Option<Box<(HeaderName, HeaderValue)>>,
 }
 
 impl Problem {
     /// With a stable word and a sentence.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into() }
+        let said = Said {
+            message: detail.into(),
+            hint: None,
+            code: code.into(),
+            exit_code: 1,
+            nature: Nature::Refusal,
+        };
+        Self::said(status, &said)
+    }
+
+    /// What a verb says.
+    pub fn said(status: StatusCode, said: &Said) -> Self {
+        Self { status, said: Box::new(said.clone()), header: None }
+    }
+
+    /// With a header of its own.
+    pub fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
+        Self { header: Some(Box::new((name, value))), ..self }
+    }
+
+    /// How a program ends with it, where that is not 1.
+    pub fn with_exit_code(mut self, exit_code: u8) -> Self {
+        self.said.exit_code = exit_code;
+        self
     }
 
     /// As an answer.
     pub fn response(&self) -> Answer {
-        let body = serde_json::json!({
-            "type": "about:blank",
-            "title": self.status.canonical_reason(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-            "code": self.code,
-        });
-        let mut response = Response::new(Full::new(Bytes::from(body.to_string())).boxed());
+        let told = Told {
+            r#type: "about:blank".into(),
+            title: self.status.canonical_reason().unwrap_or_default().into(),
+            status: self.status.as_u16(),
+            detail: self.said.message.clone(),
+            code: self.said.code.clone(),
+            hint: self.said.hint.clone(),
+            exit_code: self.said.exit_code,
+            nature: self.said.nature,
+        };
+        let body = serde_json::to_vec(&told).unwrap_or_default();
+        let mut response = Response::new(Full::new(Bytes::from(body)).boxed());
         *response.status_mut() = self.status;
         let kind = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, kind);
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some((name, value)) = self.header.as_deref() {
+            response.headers_mut().insert(name, value.clone());
         }
         response
     }
@@ -79,14 +137,15 @@ impl From<Denied> for Problem {
     }
 }
 
-/// Serves requests that pass the door until `stop` says so, then lets those under way end.
-pub async fn serve<H, F>(
+/// Serves requests that `door` lets in, with whom it says they come from, until `stop` says so, then lets those under way end.
+pub async fn serve<D, H, F>(
     listener: TcpListener,
-    door: Door,
+    door: D,
     body_bytes: usize,
     handler: H,
     stop: CancellationToken,
 ) where
+    D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Clone + Send + Sync + 'static,
     H: Fn(Request<Full<Bytes>>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
@@ -132,14 +191,16 @@ async fn accept(
 }
 
 /// The door first, then the body, then whoever answers.
-async fn admit<H, F>(door: &Door, body_bytes: usize, handler: H, request: Request<Incoming>) -> Answer
+async fn admit<D, H, F>(door: &D, body_bytes: usize, handler: H, request: Request<Incoming>) -> Answer
 where
+    D: Fn(&Parts) -> Result<Option<Caller>, Denied>,
     H: Fn(Request<Full<Bytes>>) -> F,
     F: Future<Output = Answer>,
 {
-    let (parts, body) = request.into_parts();
-    if let Err(denied) = door.check(&parts) {
-        return Problem::from(denied).response();
+    let (mut parts, body) = request.into_parts();
+    match door(&parts) {
+        Ok(caller) => drop(parts.extensions.insert(caller)),
+        Err(denied) => return Problem::from(denied).response(),
     }
     let body = tokio::time::timeout(BODY, Limited::new(body, body_bytes).collect()).await;
     let problem = match body {

@@ -30,5 +30,5 @@ pub use tx::{
     Level, ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter,
     UsageRow,
 };
-pub use upkeep::{Cursor, Upkeep};
+pub use upkeep::{BadCursor, Cursor, Upkeep};
 pub use watch::Watch;

@@ -3,13 +3,14 @@
 use rota_core::UnixMillis;
 use rota_store::intents::agents::{DeregisterAgent, ListAgents, RegisterAgent};
 use rota_store::{AgentRow, Store};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::context::{Context, checked_name};
+use crate::{Result, Word};
 
 /// An agent as every interface shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields say it")]
 pub struct Agent {
@@ -17,18 +18,18 @@ pub struct Agent {
     pub pid: u32,
     pub host: String,
     pub started_at: UnixMillis,
-    pub status: &'static str,
+    pub status: Word,
 }
 
 impl Agent {
     fn of(row: AgentRow) -> Self {
         let status = if row.stopped_at.is_some() { "stopped" } else { "active" };
-        Self { id: row.id, pid: row.pid, host: row.host, started_at: row.started_at, status }
+        Self { id: row.id, pid: row.pid, host: row.host, started_at: row.started_at, status: status.into() }
     }
 }
 
 /// Running agents, newest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Agents {
     /// How many.
     pub total: usize,
@@ -50,7 +51,7 @@ pub async fn list<S: Store>(cx: &Context<S>) -> Result<Agents> {
 }
 
 /// An agent that was deregistered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deregistered {
     /// Which.
     pub id: String,

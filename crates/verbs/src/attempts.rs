@@ -5,13 +5,14 @@ use rota_core::transition::Verb;
 use rota_core::{Outcome, UnixMillis};
 use rota_store::intents::read::Journal;
 use rota_store::{EventFilter, Store};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::{Context, task_id};
 
 /// All attempts, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
     /// How many.
     pub total: usize,
@@ -20,7 +21,7 @@ pub struct Attempts {
 }
 
 /// One lease.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
     /// Which.

@@ -3,13 +3,14 @@
 use rota_core::TaskId;
 use rota_store::Store;
 use rota_store::intents::edges;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::{Context, task_id};
 
 /// An edge.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Edge {
     /// Who waits.
     pub id: TaskId,

@@ -9,13 +9,14 @@ use rota_store::intents::carry::{End, Export, Output, Source};
 use rota_store::intents::import::Import;
 use rota_store::intents::rehearse::Rehearse;
 use rota_store::{Fault, Store};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::Context;
 
 /// How much was carried.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Carried {
     /// From or to which file.

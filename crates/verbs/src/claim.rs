@@ -4,9 +4,11 @@ use rota_core::glob::Globs;
 use rota_core::{Front, Json, TaskId};
 use rota_store::Store;
 use rota_store::intents::claim::{Claim as ClaimNext, ClaimById, Grant, Wanted};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, checked_name, task_id};
+use crate::verb::read_flattened;
 use crate::{Result, TaskPayload};
 
 /// What to claim.
@@ -25,19 +27,21 @@ pub struct Claim {
 }
 
 /// A granted task with what its blockers left behind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Claimed {
     /// The task.
     #[serde(flatten)]
     pub task: TaskPayload,
     /// Results of its blockers, those that have one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocker_results: Vec<BlockerResult>,
 }
 
+read_flattened!(Claimed { ..task, #[serde(default)] blocker_results: Vec<BlockerResult> });
+
 /// What a blocker left behind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockerResult {
     /// The blocker.
     pub id: TaskId,

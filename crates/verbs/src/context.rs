@@ -6,6 +6,7 @@ use rota_store::intents::Call;
 use rota_store::intents::read::Runners;
 
 use crate::Result;
+use crate::loops::Settings;
 
 /// The surroundings of a call.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Context<S> {
     pub host: Option<String>,
     /// What is configured to run loops.
     pub runners: Runners,
+    /// Who knows the configuration of loops.
+    pub settings: Settings,
 }
 
 impl<S: Store> Context<S> {
@@ -41,6 +44,7 @@ impl<S: Store> Context<S> {
             now: None,
             host: None,
             runners: Runners::default(),
+            settings: Settings::default(),
         }
     }
 

@@ -4,7 +4,8 @@ use rota_core::Status;
 use rota_core::transition::Command;
 use rota_store::Store;
 use rota_store::intents::settle::DeleteMany as DeleteManyIntent;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, bad_value, task_id};
 use crate::step::step;
@@ -29,7 +30,7 @@ pub struct DeleteMany {
 }
 
 /// How many were deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deleted {
     /// So many.
     pub deleted: usize,

@@ -3,13 +3,14 @@
 use rota_core::TaskId;
 use rota_store::Store;
 use rota_store::intents::read::Blockers;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::context::{Context, task_id};
+use crate::{Result, Word};
 
 /// The tree, told line by line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deps {
     /// How many lines.
     pub total: usize,
@@ -18,14 +19,14 @@ pub struct Deps {
 }
 
 /// One blocker in the tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DepsLine {
     /// How far from the task, 0 for direct ones.
     pub level: usize,
     /// The blocker.
     pub id: TaskId,
     /// Where it stands.
-    pub status: &'static str,
+    pub status: Word,
     /// Its title.
     pub title: String,
 }
@@ -36,7 +37,7 @@ pub async fn deps<S: Store>(cx: &Context<S>, id: &str) -> Result<Deps> {
     let line = |line: rota_store::intents::read::BlockerLine| DepsLine {
         level: line.level,
         id: line.blocker.id,
-        status: line.blocker.status.word(),
+        status: line.blocker.status.word().into(),
         title: line.blocker.title,
     };
     let blockers: Vec<DepsLine> = lines.into_iter().map(line).collect();

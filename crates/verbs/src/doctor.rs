@@ -4,16 +4,17 @@ use rota_core::TaskId;
 use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::doctor::{Examine, Problem, Repair, Survey};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::context::Context;
+use crate::{Result, Word};
 
 /// How many problems are listed; all are counted.
 const LISTED: usize = 1_000;
 
 /// What was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct Findings {
     /// The schema's number.
@@ -33,11 +34,11 @@ pub struct Findings {
 }
 
 /// One problem.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// Which check found it.
-    pub check: &'static str,
+    pub check: Word,
     /// Where.
     pub scope: String,
     /// At which task.
@@ -64,7 +65,7 @@ impl Findings {
             self.total += 1;
             self.repaired += u64::from(repaired);
             if self.problems.len() < LISTED {
-                self.problems.push(Finding { check, scope, task, problem, repair, repaired });
+                self.problems.push(Finding { check: check.into(), scope, task, problem, repair, repaired });
             }
         }
     }

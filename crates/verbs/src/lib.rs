@@ -2,7 +2,8 @@
 //! return; none of them decides anything by itself.
 //!
 //! A verb takes a [`Context`] (store, scope, who asks, which `now`) and its own input, carries out one intent on the
-//! store, and gives back a payload that serialises to the one JSON of `CONTRACTS`.
+//! store, and gives back a payload that serialises to the one JSON of `CONTRACTS`. [`table`] lists the verbs as types, for
+//! interfaces that serve or ask for all of them.
 
 pub mod agent;
 pub mod attempts;
@@ -29,18 +30,21 @@ pub mod policy;
 pub mod prune;
 pub mod queue;
 pub mod renew;
-mod said;
+pub mod said;
 pub mod sched;
 pub mod settle;
 pub mod show;
 pub mod step;
+pub mod table;
 pub mod update;
+pub mod verb;
 pub mod why;
 
 pub use context::{Context, checked_name, task_id};
 pub use payload::{Payload, TaskPayload};
 pub use rota_store::Error;
 pub use said::Said;
+pub use verb::{Verb, Word};
 
 /// The result of a verb.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -5,10 +5,11 @@ use rota_core::{TaskId, UnixMillis};
 use rota_store::intents::follow;
 use rota_store::intents::read::Journal;
 use rota_store::{Cursor, EventFilter, Store};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::context::{Context, task_id};
+use crate::{Result, Word};
 
 /// Which events.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +25,7 @@ pub struct Log {
 }
 
 /// Events, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Events {
     /// How many.
     pub total: usize,
@@ -33,22 +34,22 @@ pub struct Events {
 }
 
 /// An event as every interface shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the event")]
 pub struct EventPayload {
     pub seq: u64,
     pub at: UnixMillis,
-    pub event: &'static str,
+    pub event: Word,
     pub scope: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<&'static str>,
+    pub from: Option<Word>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub to: Option<&'static str>,
+    pub to: Option<Word>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,13 +64,13 @@ impl EventPayload {
         Self {
             seq: event.seq,
             at: event.at,
-            event: event.kind.word(),
+            event: event.kind.word().into(),
             lease_id: event.lease().map(|lease| lease.to_string()),
             number: event.task.is_some().then_some(event.number),
             scope: event.scope,
             task: event.task,
-            from: event.from.map(rota_core::Status::word),
-            to: event.to.map(rota_core::Status::word),
+            from: event.from.map(|status| status.word().into()),
+            to: event.to.map(|status| status.word().into()),
             actor: event.actor,
             policy: event.policy,
             data: event.data,
@@ -87,11 +88,13 @@ pub async fn log<S: Store>(cx: &Context<S>, input: Log) -> Result<Events> {
 }
 
 /// Events, and how far they go.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Followed {
     /// Each once, in an order that never changes.
     pub events: Vec<EventPayload>,
     /// Where to go on from.
+    #[schemars(with = "String")]
     pub cursor: Cursor,
     /// Whether there was nothing more to read.
     pub at_end: bool,

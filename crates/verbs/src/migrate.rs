@@ -1,12 +1,13 @@
 //! `migrate`: brings a store's schema up to date, under a role that may.
 
 use rota_store::{AnyStore, Location};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
 /// Where a schema stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Schema {
     /// The store's.

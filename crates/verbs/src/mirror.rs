@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rota_core::Json;
 use rota_store::intents::policy::CurrentPolicy;
-use rota_store::{Fault, Published, Store};
-use serde::Serialize;
+use rota_store::{Fault, Store};
 
 use crate::Result;
 use crate::context::Context;
@@ -23,21 +23,32 @@ pub async fn write<S: Store>(cx: &Context<S>, file: &Path) -> Result<()> {
         if written.as_ref() == Some(&published.version) {
             return Ok(());
         }
-        replace(file, &published)?;
+        replace(file, &published.version, &published.policy.to_json())?;
         written = Some(published.version.clone());
     }
 }
 
-/// In one step: a reader sees the old one or the new one.
-fn replace(file: &Path, published: &Published) -> std::result::Result<(), Fault> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Mirror<'a, T: Serialize> {
-        based_on: &'a str,
-        #[serde(flatten)]
-        document: T,
+/// The same for whoever has no store but somebody to ask for the version in force and its document.
+pub fn write_asking<E: From<Fault>>(
+    file: &Path,
+    ask: impl Fn() -> std::result::Result<(String, Json), E>,
+) -> std::result::Result<(), E> {
+    let mut written = None;
+    loop {
+        let (version, document) = ask()?;
+        if written.as_ref() == Some(&version) {
+            return Ok(());
+        }
+        replace(file, &version, &document)?;
+        written = Some(version);
     }
-    let copy = Mirror { based_on: &published.version, document: published.policy.document() };
+}
+
+/// In one step: a reader sees the old one or the new one.
+fn replace(file: &Path, version: &str, document: &Json) -> std::result::Result<(), Fault> {
+    // A document is an object, and never an empty one.
+    let copy = format!("{{\"basedOn\":{},{}", Json::of(&version).as_str(), &document.as_str()[1..]);
+    let copy = Json::from_stored(copy);
     let mut part = file.as_os_str().to_owned();
     part.push(format!(".{}.{}", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed)));
     let part = PathBuf::from(part);

@@ -2,7 +2,10 @@
 
 use rota_core::{Front, Json, Task, TaskId, UnixMillis};
 use rota_store::intents::read::TaskView;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Word;
 
 /// `schemaVersion` at the top, then the payload's own keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -92,7 +95,7 @@ fn indented(compact: &str) -> String {
 }
 
 /// A task as every interface shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the task")]
 pub struct TaskPayload {
@@ -102,7 +105,7 @@ pub struct TaskPayload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     pub title: String,
-    pub status: &'static str,
+    pub status: Word,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,17 +116,17 @@ pub struct TaskPayload {
     pub reference: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deps: Vec<TaskId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<TaskId>,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u32,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub iteration: u32,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assignee: Option<String>,
@@ -161,7 +164,7 @@ impl TaskPayload {
     pub fn new(task: Task, deps: Vec<TaskId>, ready_at: Option<UnixMillis>, front: Front) -> Self {
         Self {
             lease_id: task.lease().map(|lease| lease.to_string()),
-            status: task.status.word_for(front, task.fence.get() > 0),
+            status: task.status.word_for(front, task.fence.get() > 0).into(),
             id: task.id,
             scope: task.scope,
             queue: task.queue,
@@ -201,7 +204,7 @@ impl TaskPayload {
 }
 
 /// A list of tasks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskList {
     /// How many.
     pub total: usize,

@@ -5,13 +5,14 @@ use rota_core::glob::Globs;
 use rota_store::intents::claim::Wanted;
 use rota_store::intents::read::PlanStatus as PlanStatusIntent;
 use rota_store::{StatusCount, Store};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::Context;
 
 /// Counts; open and active ones that have an unresolved blocker are under `blocked` only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the fields are the states")]
 pub struct PlanStatus {
     pub open: u64,

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use rota_core::glob::Globs;
 use rota_store::Store;
 use rota_store::intents::plan_sync::PlanSync as PlanSyncIntent;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::Context;
@@ -25,7 +26,7 @@ pub struct PlanSync {
 }
 
 /// What changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSynced {
     /// New and revived tasks.
@@ -37,7 +38,7 @@ pub struct PlanSynced {
     /// Done tasks, left alone.
     pub skipped_done: usize,
     /// Keys that mean nothing here.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unknown_keys: BTreeSet<String>,
 }
 

@@ -4,13 +4,14 @@ use rota_core::UnixMillis;
 use rota_store::intents::Call;
 use rota_store::intents::prune::{Place, Prune};
 use rota_store::{Access, Intent, Store, Tx};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::Context;
 
 /// What was taken out, or would be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pruned {
     /// Nothing was changed.

@@ -1,8 +1,22 @@
 //! How a verb that did not do it says so: the same message, hint and codes on every interface.
 
 use rota_core::text::escaped;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, Word};
+
+/// What kind of thing is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Nature {
+    /// Declined, and nothing was changed.
+    Refusal,
+    /// There is nothing to do, or not yet: an answer rather than a mistake.
+    Answer,
+    /// The world failed.
+    Fault,
+}
 
 /// What is told about a refusal or a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,9 +26,11 @@ pub struct Said {
     /// More than the one line, where there is more.
     pub hint: Option<String>,
     /// A stable word.
-    pub code: &'static str,
+    pub code: Word,
     /// How a program ends with it.
     pub exit_code: u8,
+    /// Declined, answered, or failed.
+    pub nature: Nature,
 }
 
 impl Said {
@@ -25,11 +41,13 @@ impl Said {
             Error::Refused(refusal) => Self {
                 message,
                 hint: refusal.hint().map(|hint| escaped(&hint).into_owned()),
-                code: refusal.code(),
+                code: refusal.code().into(),
                 exit_code: refusal.exit_code(),
+                nature: if refusal.is_answer() { Nature::Answer } else { Nature::Refusal },
             },
             Error::Fault(fault) => {
-                Self { message, hint: None, code: fault.code(), exit_code: fault.exit_code() }
+                let (code, exit_code) = (fault.code().into(), fault.exit_code());
+                Self { message, hint: None, code, exit_code, nature: Nature::Fault }
             }
         }
     }
@@ -39,6 +57,11 @@ impl Said {
         let said = Self::of(error);
         let exit_code = if matches!(error, Error::Refused(_)) { 1 } else { said.exit_code };
         Self { hint: None, exit_code, ..said }
+    }
+
+    /// Whether the world failed.
+    pub fn is_fault(&self) -> bool {
+        self.nature == Nature::Fault
     }
 
     /// The message, and the hint on a line of its own.

@@ -16,7 +16,8 @@ pub async fn done<S: Store>(cx: &Context<S>, id: &str, result: Option<&str>) -> 
     step(cx, id, command).await
 }
 
-fn commit_result(text: &str) -> Result<Json> {
+/// A result as `done` takes it: an object with a `commit` key.
+pub fn commit_result(text: &str) -> Result<Json> {
     checked_text("result", text, limits::TEXT_BYTES)?;
     let json = Json::parse(text).map_err(|error| bad_value(format!("--result is not JSON: {error}")))?;
     if !json.is_object() {

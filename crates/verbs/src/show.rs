@@ -3,29 +3,33 @@
 use rota_core::{Json, TaskId};
 use rota_store::Store;
 use rota_store::intents::read::Show;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, task_id};
-use crate::{Result, TaskPayload};
+use crate::verb::read_flattened;
+use crate::{Result, TaskPayload, Word};
 
 /// A task and its blockers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Shown {
     /// The task.
     #[serde(flatten)]
     pub task: TaskPayload,
     /// Its blockers, by id.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<BlockerPayload>,
 }
 
+read_flattened!(Shown { ..task, #[serde(default)] blockers: Vec<BlockerPayload> });
+
 /// A blocker as its dependent sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockerPayload {
     /// The task.
     pub id: TaskId,
     /// Where it stands.
-    pub status: &'static str,
+    pub status: Word,
     /// Its title.
     pub title: String,
     /// What came out of it.
@@ -38,7 +42,7 @@ pub async fn show<S: Store>(cx: &Context<S>, id: &str, with_results: bool) -> Re
     let (view, blockers) = cx.store.perform(&Show { call: cx.call(), id: task_id(id)? }).await?;
     let blocker = |blocker: rota_store::Blocker| BlockerPayload {
         id: blocker.id,
-        status: blocker.status.word(),
+        status: blocker.status.word().into(),
         title: blocker.title,
         result: blocker.result.filter(|_| with_results),
     };

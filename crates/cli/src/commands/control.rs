@@ -4,8 +4,13 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rota_store::{AnyStore, block_on};
-use rota_verbs::{Context, input, mirror, policy, queue, sched};
+use rota_core::Json;
+use rota_verbs::table::{
+    AddEntry, ApplyPolicy, CompleteLease, DiffPolicy, DrainEntries, ExportEntries, GrantLeases,
+    ImportEntries, ListEntries, ListPolicies, PauseQueue, PlanLeases, ReclaimLeases, ReleaseLease,
+    RenewLease, ResetEntry, ResumeQueue, SetRules, ShowEntry, ShowPolicy, ShowRules,
+};
+use rota_verbs::{input, mirror, policy, sched};
 use serde::Serialize;
 
 use crate::args::Common;
@@ -13,6 +18,7 @@ use crate::args_control::{
     PolicyArgs, PolicyCommand, QueueArgs, QueueCommand, SchedArgs, SchedCommand, SchedPolicyCommand,
     SchedPolicySetArgs,
 };
+use crate::desk::Desk;
 use crate::errors::{CliError, CliResult};
 use crate::{locate, output};
 
@@ -35,7 +41,7 @@ pub fn queue(common: &Common, args: QueueArgs) -> CliResult<ExitCode> {
     let command = args
         .command
         .ok_or_else(|| missing("command (add, list, show, drain, import, export, pause, resume)"))?;
-    let open = || locate::context(common);
+    let open = || locate::desk(common);
     match command {
         QueueCommand::Add(args) => {
             let repo = match args.repo {
@@ -43,7 +49,7 @@ pub fn queue(common: &Common, args: QueueArgs) -> CliResult<ExitCode> {
                 None => locate::current_folder()?,
             };
             let priority = args.priority.as_deref().map(|text| number("priority", text)).transpose()?;
-            let input = queue::AddEntry {
+            let input = AddEntry {
                 id: args.id,
                 queue: args.queue.queue,
                 run_id: args.run_id,
@@ -53,35 +59,38 @@ pub fn queue(common: &Common, args: QueueArgs) -> CliResult<ExitCode> {
                 priority,
                 note: args.note,
             };
-            print(block_on(queue::add(&open()?, input))?)
+            print(open()?.ask(input)?)
         }
         QueueCommand::List(args) => {
-            let input = queue::ListEntries { queue: args.queue.queue, status: args.status, repo: args.repo };
-            output::emit(common.json, block_on(queue::list(&open()?, input))?, output::entries::text)
+            let input = ListEntries { queue: args.queue.queue, status: args.status, repo: args.repo };
+            output::emit(common.json, open()?.ask(input)?, output::entries::text)
         }
         QueueCommand::Show { id } => {
-            print(block_on(queue::show(&open()?, &id.ok_or_else(|| missing("entry ID"))?))?)
+            let id = id.ok_or_else(|| missing("entry ID"))?;
+            print(open()?.ask(ShowEntry { id })?)
         }
         QueueCommand::Drain(args) => {
             let limit = number("limit", &args.limit)?;
-            let input = queue::DrainQueue { queue: args.queue.queue, limit, repo: args.repo };
-            print(block_on(queue::drain(&open()?, input))?)
+            print(open()?.ask(DrainEntries { queue: args.queue.queue, limit, repo: args.repo })?)
         }
         QueueCommand::Import(args) => {
             let file = args.file.ok_or_else(|| missing("FILE"))?;
-            let imported =
-                block_on(queue::import(&open()?, Path::new(&file), &args.queue.queue, args.dry_run))?;
+            let text = rota_verbs::import::text(Path::new(&file))?;
+            let (queue, dry_run) = (args.queue.queue, args.dry_run);
+            let imported = open()?.ask(ImportEntries { file, text, queue, dry_run })?;
             if !imported.leased.is_empty() {
                 output::warn(&format!("leased entries come in as ready: {}", imported.leased.join(", ")))?;
             }
             print(imported)
         }
-        QueueCommand::Export(args) => print(block_on(queue::export(&open()?, args.queue))?),
+        QueueCommand::Export(args) => print(open()?.ask(ExportEntries { queue: args.queue })?),
         QueueCommand::Pause { queue } => {
-            print(block_on(queue::pause(&open()?, queue.ok_or_else(|| missing("queue"))?))?)
+            let queue = queue.ok_or_else(|| missing("queue"))?;
+            print(open()?.ask(PauseQueue { queue })?)
         }
         QueueCommand::Resume { queue } => {
-            print(block_on(queue::resume(&open()?, queue.ok_or_else(|| missing("queue"))?))?)
+            let queue = queue.ok_or_else(|| missing("queue"))?;
+            print(open()?.ask(ResumeQueue { queue })?)
         }
     }
 }
@@ -90,42 +99,49 @@ pub fn queue(common: &Common, args: QueueArgs) -> CliResult<ExitCode> {
 pub fn sched(common: &Common, args: SchedArgs) -> CliResult<ExitCode> {
     let verbs = "command (plan, lease, renew, complete, release, reclaim, reset, policy)";
     let command = args.command.ok_or_else(|| missing(verbs))?;
-    let open = || locate::context(common);
+    let open = || locate::desk(common);
     let lease = |lease: Option<String>| lease.ok_or_else(|| missing("lease ID"));
     match command {
         SchedCommand::Plan(args) => {
             let limit = args.limit.as_deref().map(|text| number("limit", text)).transpose()?;
-            print(block_on(sched::plan(&open()?, &args.queue.queue, limit))?)
+            print(open()?.ask(PlanLeases { queue: args.queue.queue, limit })?)
         }
         SchedCommand::Lease(args) => {
             let limit = args.limit.as_deref().map(|text| number("limit", text)).transpose()?;
-            print(block_on(sched::lease(&open()?, &args.queue.queue, limit))?)
+            print(open()?.ask(GrantLeases { queue: args.queue.queue, limit })?)
         }
-        SchedCommand::Renew(args) => print(block_on(sched::renew(&open()?, &lease(args.lease)?))?),
-        SchedCommand::Complete(args) => print(block_on(sched::complete(&open()?, &lease(args.lease)?))?),
+        SchedCommand::Renew(args) => {
+            let lease = lease(args.lease)?;
+            print(open()?.ask(RenewLease { lease })?)
+        }
+        SchedCommand::Complete(args) => {
+            let lease = lease(args.lease)?;
+            print(open()?.ask(CompleteLease { lease })?)
+        }
         SchedCommand::Release(args) => {
-            let id = lease(args.lease.lease)?;
-            print(block_on(sched::release(&open()?, &id, args.failed, args.reason))?)
+            let lease = lease(args.lease.lease)?;
+            print(open()?.ask(ReleaseLease { lease, failed: args.failed, reason: args.reason })?)
         }
-        SchedCommand::Reclaim(args) => print(block_on(sched::reclaim(&open()?, &args.queue))?),
+        SchedCommand::Reclaim(args) => print(open()?.ask(ReclaimLeases { queue: args.queue })?),
         SchedCommand::Reset { id } => {
-            print(block_on(sched::reset(&open()?, &id.ok_or_else(|| missing("entry ID"))?))?)
+            let id = id.ok_or_else(|| missing("entry ID"))?;
+            print(open()?.ask(ResetEntry { id })?)
         }
         SchedCommand::Policy(args) => match args.command {
-            None | Some(SchedPolicyCommand::Show) => print(block_on(sched::policy_show(&open()?))?),
+            None | Some(SchedPolicyCommand::Show) => print(open()?.ask(ShowRules {})?),
             Some(SchedPolicyCommand::Set(args)) => {
-                let flat = flat(args)?;
-                let cx = open()?;
-                let (shown, _) = block_on(sched::policy_set(&cx, flat))?;
-                mirror_to_file(common, &cx)?;
+                let rules = rules(args)?;
+                let desk = open()?;
+                let shown = desk.ask(rules)?;
+                mirror_to_file(common, &desk)?;
                 print(shown)
             }
         },
     }
 }
 
-/// The flat document that the flags make.
-fn flat(args: SchedPolicySetArgs) -> CliResult<String> {
+/// The rules that the flags name, each a number of any size.
+fn rules(args: SchedPolicySetArgs) -> CliResult<SetRules> {
     let given = [
         args.max_concurrent,
         args.max_attempts,
@@ -134,29 +150,40 @@ fn flat(args: SchedPolicySetArgs) -> CliResult<String> {
         args.backoff_factor,
         args.backoff_cap_ms,
     ];
-    sched::flat(sched::RULES.into_iter().zip(given)).map_err(CliError::reading)
+    sched::flat(sched::RULES.into_iter().zip(given.clone())).map_err(CliError::reading)?;
+    let number = |text: Option<String>| text.and_then(|text| Json::parse(&text).ok());
+    let [max_concurrent, max_attempts, lease_ttl_ms, backoff_base_ms, backoff_factor, backoff_cap_ms] =
+        given.map(number);
+    Ok(SetRules {
+        max_concurrent,
+        max_attempts,
+        lease_ttl_ms,
+        backoff_base_ms,
+        backoff_factor,
+        backoff_cap_ms,
+    })
 }
 
 /// `rota policy`
 pub fn policy(common: &Common, args: PolicyArgs) -> CliResult<ExitCode> {
     let command =
         args.command.ok_or_else(|| missing("command (show, apply, diff, check, history, schema)"))?;
-    let open = || -> CliResult<Context<AnyStore>> { locate::context(common) };
+    let open = || locate::desk(common);
     match command {
-        PolicyCommand::Show => print(block_on(policy::show(&open()?))?),
+        PolicyCommand::Show => print(open()?.ask(ShowPolicy {})?),
         PolicyCommand::Check(args) => print(policy::check(&document(args.file)?)?),
         PolicyCommand::Diff(args) => {
             let document = document(args.file)?;
-            print(block_on(policy::diff(&open()?, &document))?)
+            print(open()?.ask(DiffPolicy { document })?)
         }
         PolicyCommand::Apply(args) => {
             let document = document(args.file)?;
-            let cx = open()?;
-            let (applied, _) = block_on(policy::apply(&cx, &document))?;
-            mirror_to_file(common, &cx)?;
+            let desk = open()?;
+            let applied = desk.ask(ApplyPolicy { document })?;
+            mirror_to_file(common, &desk)?;
             print(applied)
         }
-        PolicyCommand::History => print(block_on(policy::history(&open()?))?),
+        PolicyCommand::History => print(open()?.ask(ListPolicies {})?),
         PolicyCommand::Schema => output::emit(common.json, policy::schema(), |schema| {
             rota_verbs::payload::indented_json(&schema.schema)
         }),
@@ -177,10 +204,11 @@ fn document(file: Option<String>) -> CliResult<String> {
 
 /// Writes the plain, diffable copy of what was published. The store decides, so a copy that cannot be written is no
 /// failure of what was done.
-fn mirror_to_file(common: &Common, cx: &Context<AnyStore>) -> CliResult<()> {
+fn mirror_to_file(common: &Common, desk: &Desk) -> CliResult<()> {
     let path = locate::policy_file(common)?;
-    match block_on(mirror::write(cx, &path)) {
+    let ask = || desk.ask(ShowPolicy {}).map(|shown| (shown.version, shown.policy));
+    match mirror::write_asking(&path, ask) {
         Ok(()) => Ok(()),
-        Err(error) => output::warn(&format!("published, but not mirrored: {error}")),
+        Err(error) => output::warn(&format!("published, but not mirrored: {}", error.in_words())),
     }
 }

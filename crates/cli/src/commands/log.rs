@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rota_store::{AnyStore, Cursor, block_on};
-use rota_verbs::log::{EventPayload, Followed, Log, follow, log, tail};
-use rota_verbs::{Context, Payload};
+use rota_store::{Cursor, block_on};
+use rota_verbs::Payload;
+use rota_verbs::log::{EventPayload, Followed};
+use rota_verbs::table::{FollowJournal, ReadJournal, TailJournal};
 
 use super::number;
 use crate::args::{Common, LogArgs};
+use crate::desk::Desk;
 use crate::errors::CliResult;
 use crate::{locate, output};
 
@@ -16,30 +18,32 @@ use crate::{locate, output};
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 pub fn run(common: &Common, args: LogArgs) -> CliResult<ExitCode> {
-    let cx = locate::context(common)?;
+    let desk = locate::desk(common)?;
     let limit = args.limit.as_deref().map(|text| number("-n", text)).transpose()?;
     if args.follow {
-        return go_on(&cx, common, args.task.as_deref(), limit);
+        return go_on(&desk, common, args.task.as_deref(), limit);
     }
-    let events = block_on(log(&cx, Log { task: args.task, after: 0, limit, newest: limit.is_some() }))?;
+    let events = desk.ask(ReadJournal { task: args.task, limit })?;
     output::emit(common.json, events, output::log::text)
 }
 
-fn go_on(
-    cx: &Context<AnyStore>,
-    common: &Common,
-    task: Option<&str>,
-    limit: Option<usize>,
-) -> CliResult<ExitCode> {
-    let newest = block_on(tail(cx, task, limit.unwrap_or(0)))?;
+fn go_on(desk: &Desk, common: &Common, task: Option<&str>, limit: Option<usize>) -> CliResult<ExitCode> {
+    let task = task.map(str::to_owned);
+    let newest = desk.ask(TailJournal { task: task.clone(), limit: limit.unwrap_or(0) })?;
     let mut cursor = if limit.is_some() { print(common, newest)? } else { Cursor::START };
-    let mut watch = block_on(cx.store.watch())?;
+    let mut watch = match desk {
+        Desk::Store(cx) => Some(block_on(cx.store.watch())?),
+        Desk::Server(_) => None,
+    };
     loop {
-        let behind = block_on(follow(cx, task, cursor))?;
+        let behind = desk.ask(FollowJournal { task: task.clone(), after: cursor.to_string() })?;
         let at_end = behind.at_end;
         cursor = print(common, behind)?;
         if at_end {
-            block_on(watch.wait(LOOK_AGAIN))?;
+            match &mut watch {
+                Some(watch) => block_on(watch.wait(LOOK_AGAIN))?,
+                None => std::thread::sleep(LOOK_AGAIN),
+            }
         }
     }
 }

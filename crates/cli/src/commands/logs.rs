@@ -10,11 +10,12 @@ use rota_core::text::escaped;
 use rota_core::{Refusal, TaskId};
 use rota_daemon::folders::Folders;
 use rota_daemon::iteration::{OUTPUT, VALIDATION};
-use rota_store::{AnyStore, block_on};
-use rota_verbs::{Context, input};
+use rota_verbs::input;
+use rota_verbs::table::ShowTask;
 
 use crate::args::Common;
 use crate::args_loops::LoopLogsArgs;
+use crate::desk::Desk;
 use crate::errors::{CliError, CliResult};
 use crate::locate;
 
@@ -29,7 +30,7 @@ struct Place {
 }
 
 pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
-    let cx = locate::context(common)?;
+    let desk = locate::desk(common)?;
     let (workspace, rota) = locate::workspace()?;
     let folders = Folders { workspace, rota };
     let id = rota_verbs::task_id(&args.id.id)?;
@@ -39,7 +40,7 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
         .map(|text| input::count("--iteration", text))
         .transpose()
         .map_err(CliError::reading)?;
-    let (mut last, mut runs) = state(&cx, &id)?;
+    let (mut last, mut runs) = state(&desk, &id)?;
     let number = wanted.unwrap_or(last);
     if number == 0 || !folders.of_iteration(&id, number).is_dir() {
         let problem = if last == 0 {
@@ -64,13 +65,13 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(LOOK);
-        (last, runs) = state(&cx, &id)?;
+        (last, runs) = state(&desk, &id)?;
     }
 }
 
 /// The last iteration, and whether the loop runs.
-fn state(cx: &Context<AnyStore>, id: &TaskId) -> CliResult<(u32, bool)> {
-    let task = block_on(rota_verbs::show::show(cx, id.as_str(), false))?.task;
+fn state(desk: &Desk, id: &TaskId) -> CliResult<(u32, bool)> {
+    let task = desk.ask(ShowTask { id: id.to_string(), with_deps: false })?.task;
     Ok((task.iteration, task.lease_id.is_some()))
 }
 

@@ -5,8 +5,12 @@ use std::process::ExitCode;
 
 use rota_core::limits;
 use rota_core::text::escaped;
-use rota_store::block_on;
-use rota_verbs::loops::{self, AddLoop, ChangedTree, ListLoops, LoopPayload};
+use rota_verbs::Verb;
+use rota_verbs::loops::{self, ChangedTree, LoopPayload};
+use rota_verbs::table::{
+    AddLoop, CancelLoop, ConfigureLoop, ListLoops, MoveLoop, PauseLoop, ReiterateLoop, ResumeLoop, ShowLoop,
+    ShowScheduler, ShowTree,
+};
 
 use super::{help_of, logs, up};
 use crate::args::{Common, IdArg};
@@ -35,7 +39,7 @@ pub fn run(common: &Common, args: LoopArgs) -> CliResult<ExitCode> {
     };
     let is_read = matches!(verb, "list" | "tree" | "show" | "config" | "logs");
     let code = dispatch(common, command).map_err(|error| error.with_usage_of(&["loop", verb]))?;
-    if !is_read {
+    if !is_read && !locate::is_remote(common)? {
         up::nudge()?;
     }
     Ok(code)
@@ -45,43 +49,32 @@ fn dispatch(common: &Common, command: LoopCommand) -> CliResult<ExitCode> {
     match command {
         LoopCommand::Logs(args) => logs::run(common, &args),
         LoopCommand::Add(args) => add(common, args),
-        LoopCommand::List(args) => list(common, &args),
+        LoopCommand::List(args) => list(common, args),
         LoopCommand::Tree(args) => {
-            let cx = locate::context(common)?;
-            let tree = block_on(loops::tree(&cx, args.id.as_deref()))?;
-            output::emit(common.json, tree, output::loops::tree)
+            output::emit(common.json, ask(common, ShowTree { id: args.id })?, output::loops::tree)
         }
         LoopCommand::Show(IdArg { id }) => {
-            let cx = locate::context(common)?;
-            output::emit(common.json, block_on(loops::show(&cx, &id))?, output::loops::show)
+            output::emit(common.json, ask(common, ShowLoop { id })?, output::loops::show)
         }
         LoopCommand::Reiterate(LoopReiterateArgs { id: IdArg { id }, reason }) => {
-            let cx = locate::context(common)?;
-            changed(common, "reiterated", "invalidated", block_on(loops::reiterate(&cx, &id, reason))?)
+            changed(common, "reiterated", "invalidated", ask(common, ReiterateLoop { id, reason })?)
         }
         LoopCommand::Cancel(IdArg { id }) => {
-            let cx = locate::context(common)?;
-            changed(common, "cancelled", "invalidated", block_on(loops::cancel(&cx, &id))?)
+            changed(common, "cancelled", "invalidated", ask(common, CancelLoop { id })?)
         }
-        LoopCommand::Pause(IdArg { id }) => {
-            let cx = locate::context(common)?;
-            moved(common, "paused", block_on(loops::pause(&cx, &id))?)
-        }
-        LoopCommand::Resume(IdArg { id }) => {
-            let cx = locate::context(common)?;
-            moved(common, "resumed", block_on(loops::resume(&cx, &id))?)
-        }
+        LoopCommand::Pause(IdArg { id }) => moved(common, "paused", ask(common, PauseLoop { id })?),
+        LoopCommand::Resume(IdArg { id }) => moved(common, "resumed", ask(common, ResumeLoop { id })?),
         LoopCommand::Move(LoopMoveArgs { id: IdArg { id }, host }) => {
-            let cx = locate::context(common)?;
-            changed(common, "moved", "moved", block_on(loops::move_tree(&cx, &id, host))?)
+            changed(common, "moved", "moved", ask(common, MoveLoop { id, to: host })?)
         }
         LoopCommand::Config(IdArg { id }) => {
-            let config = locate::configured(common)?.config;
-            let cx = locate::context(common)?;
-            let settings = |kind: &str, policy: &rota_core::Policy| config.settings(kind, policy);
-            output::emit(common.json, block_on(loops::config(&cx, &id, settings))?, output::loops::config)
+            output::emit(common.json, ask(common, ConfigureLoop { id })?, output::loops::config)
         }
     }
+}
+
+fn ask<V: Verb>(common: &Common, input: V) -> CliResult<V::Payload> {
+    locate::desk(common)?.ask(input)
 }
 
 fn missing_command(noun: &str) -> CliError {
@@ -111,8 +104,7 @@ fn add(common: &Common, args: LoopAddArgs) -> CliResult<ExitCode> {
         priority: args.priority.as_deref().map(loops::priority).transpose()?,
         prompt: args.prompt.map(prompt).transpose()?,
     };
-    let cx = locate::context(common)?;
-    let added = block_on(loops::add(&cx, input))?;
+    let added = ask(common, input)?;
     output::emit(common.json, added, |added| format!("{}\n", escaped(added.task.id.as_str())))
 }
 
@@ -130,13 +122,9 @@ fn prompt(text: String) -> CliResult<String> {
     Ok(text)
 }
 
-fn list(common: &Common, args: &LoopListArgs) -> CliResult<ExitCode> {
-    let statuses = args.status.as_deref().map(loops::statuses).transpose()?;
-    let kinds = args.kind.as_deref().map(|kinds| {
-        kinds.split(',').map(str::trim).filter(|kind| !kind.is_empty()).map(str::to_owned).collect()
-    });
-    let cx = locate::context(common)?;
-    let listed = block_on(loops::list(&cx, ListLoops { statuses, kinds }))?;
+fn list(common: &Common, args: LoopListArgs) -> CliResult<ExitCode> {
+    args.status.as_deref().map(loops::statuses).transpose()?;
+    let listed = ask(common, ListLoops { status: args.status, kind: args.kind })?;
     output::emit(common.json, listed, |listed| output::loops::list(&listed.loops))
 }
 
@@ -145,8 +133,7 @@ pub fn debug(common: &Common, args: DebugArgs) -> CliResult<ExitCode> {
     match args.command {
         None => Err(missing_command("debug")),
         Some(DebugCommand::Scheduler) => {
-            let cx = locate::context(common)?;
-            output::emit(common.json, block_on(loops::scheduler(&cx))?, output::loops::scheduler)
+            output::emit(common.json, ask(common, ShowScheduler {})?, output::loops::scheduler)
         }
     }
 }

@@ -8,6 +8,7 @@ mod log;
 mod logs;
 mod loops;
 mod mcp;
+mod serve;
 mod task;
 mod up;
 mod upkeep;
@@ -61,6 +62,9 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         }
         Some(Command::Mcp(args)) => {
             mcp::run(&cli.common, args).map_err(|error| error.with_usage_of(&["mcp"]))
+        }
+        Some(Command::Serve(args)) => {
+            serve::run(&cli.common, &args).map_err(|error| error.with_usage_of(&["serve"]))
         }
         Some(Command::Log(log)) => log::run(&cli.common, log).map_err(|error| error.with_usage_of(&["log"])),
         Some(Command::Doctor(args)) => upkeep::doctor(&cli.common, &args),

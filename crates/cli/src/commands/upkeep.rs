@@ -9,15 +9,17 @@ use rota_store::{AnyStore, block_on};
 use rota_verbs::carry::{self, Carried};
 use rota_verbs::doctor::{Findings, doctor as examine};
 use rota_verbs::migrate::{self as schema, Schema};
-use rota_verbs::prune::{Pruned, prune as take_out};
+use rota_verbs::prune::Pruned;
+use rota_verbs::table::{ExamineStore, PruneStore};
 use serde::Serialize;
 
 use crate::args::{Common, DoctorArgs, ExportArgs, FileArg, MigrateArgs, PruneArgs};
+use crate::desk::Desk;
 use crate::errors::{CliError, CliResult};
 use crate::{locate, output};
 
 pub fn doctor(common: &Common, args: &DoctorArgs) -> CliResult<ExitCode> {
-    let cx = locate::context(common)?;
+    let desk = locate::desk(common)?;
     let terminal = std::io::stderr().is_terminal();
     let progress = |tasks: u64| {
         if terminal && tasks.is_multiple_of(10_000) && tasks > 0 {
@@ -25,7 +27,10 @@ pub fn doctor(common: &Common, args: &DoctorArgs) -> CliResult<ExitCode> {
             drop(write!(std::io::stderr(), "\r{tasks} tasks"));
         }
     };
-    let found = block_on(examine(&cx, args.fix, progress))?;
+    let found = match &desk {
+        Desk::Store(cx) => block_on(examine(cx, args.fix, progress))?,
+        Desk::Server(_) => desk.ask(ExamineStore { fix: args.fix })?,
+    };
     if terminal && found.tasks >= 10_000 {
         drop(write!(std::io::stderr(), "\r\x1b[K"));
     }
@@ -114,8 +119,7 @@ pub fn backup(common: &Common, args: &FileArg) -> CliResult<ExitCode> {
 
 pub fn prune(common: &Common, args: &PruneArgs) -> CliResult<ExitCode> {
     let older_than_ms = duration(&args.older_than)?;
-    let cx = locate::context(common)?;
-    let pruned = block_on(take_out(&cx, older_than_ms, args.dry_run))?;
+    let pruned = locate::desk(common)?.ask(PruneStore { older_than_ms, dry_run: args.dry_run })?;
     output::emit(common.json, pruned, |Pruned { dry_run, tasks, needed, events, .. }| {
         let verb = if *dry_run { "would prune" } else { "pruned" };
         let kept = if *needed == 0 { String::new() } else { format!(", kept {needed} that others need") };
@@ -124,13 +128,18 @@ pub fn prune(common: &Common, args: &PruneArgs) -> CliResult<ExitCode> {
 }
 
 /// `30d`, `12h`, `45m`, `90s`, `2w` as milliseconds.
-fn duration(text: &str) -> CliResult<i64> {
-    let units = [('s', 1_000), ('m', 60_000), ('h', 3_600_000), ('d', 86_400_000), ('w', 604_800_000_i64)];
+fn duration(text: &str) -> CliResult<u64> {
+    let units = [('s', 1_000), ('m', 60_000), ('h', 3_600_000), ('d', 86_400_000), ('w', 604_800_000_u64)];
     let read = || {
         let (unit, milliseconds) = units.into_iter().find(|(unit, _)| text.ends_with(*unit))?;
         let number = text.strip_suffix(unit)?;
         let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        number.parse::<i64>().ok().filter(|_| digits)?.checked_mul(milliseconds)
+        number
+            .parse::<u64>()
+            .ok()
+            .filter(|_| digits)?
+            .checked_mul(milliseconds)
+            .filter(|length| i64::try_from(*length).is_ok())
     };
     read().ok_or_else(|| {
         CliError::value(format!(

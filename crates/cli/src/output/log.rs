@@ -20,7 +20,7 @@ pub fn line(event: &EventPayload) -> String {
     if let Some(blocker) = &event.data.blocker {
         text.push_str(&format!(" by {}", escaped(blocker.as_str())));
     }
-    if let (Some(from), Some(to)) = (event.from, event.to)
+    if let (Some(from), Some(to)) = (&event.from, &event.to)
         && from != to
     {
         text.push_str(&format!("  {from} -> {to}"));

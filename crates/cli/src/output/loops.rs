@@ -2,8 +2,7 @@
 
 use rota_core::UnixMillis;
 use rota_core::text::escaped;
-use rota_daemon::config::Setting;
-use rota_verbs::loops::{LoopConfig, LoopPayload, LoopTree, PendingLoop, Scheduler, ShownLoop};
+use rota_verbs::loops::{LoopConfig, LoopPayload, LoopTree, PendingLoop, Scheduler, Setting, ShownLoop};
 
 use super::table::table;
 
@@ -14,7 +13,7 @@ pub fn list(loops: &[LoopPayload]) -> String {
         vec![
             task.id.to_string(),
             task.kind.clone().unwrap_or_default(),
-            task.status.to_owned(),
+            task.status.to_string(),
             task.priority.map_or(String::new(), |priority| priority.to_string()),
             task.depth.to_string(),
             task.iteration.to_string(),
@@ -58,7 +57,7 @@ pub fn show(shown: &ShownLoop) -> String {
         ("ID:", task.id.to_string()),
         ("Title:", task.title.clone()),
         ("Kind:", text_of(&task.kind)),
-        ("Status:", task.status.to_owned()),
+        ("Status:", task.status.to_string()),
         ("Priority:", task.priority.map_or(String::new(), |priority| priority.to_string())),
         ("Parent:", task.parent.as_ref().map_or(String::new(), ToString::to_string)),
         ("From:", parent_iteration.map_or(String::new(), |from| format!("iteration {from} of its parent"))),
@@ -103,11 +102,11 @@ pub fn show(shown: &ShownLoop) -> String {
 }
 
 /// The table of `loop config`.
-pub fn config(config: &LoopConfig<Setting>) -> String {
+pub fn config(config: &LoopConfig) -> String {
     let row = |setting: &Setting| {
         let from = match &setting.file {
             Some(file) => format!("{} (rota.yml says {file})", setting.from),
-            None => setting.from.to_owned(),
+            None => setting.from.to_string(),
         };
         vec![setting.name.clone(), setting.value.to_string(), from]
     };

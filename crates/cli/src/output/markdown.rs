@@ -20,7 +20,7 @@ fn section(task: &TaskPayload, claimed: Option<&Claimed>) -> String {
     lines.add("id", task.id.as_str());
     lines.add("title", &task.title);
     lines.add("priority", &task.priority.map_or(String::new(), |priority| priority.to_string()));
-    lines.add("status", task.status);
+    lines.add("status", &task.status);
     lines.add("category", task.category.as_deref().unwrap_or_default());
     lines.add("spec", task.spec.as_deref().unwrap_or_default());
     lines.add("ref", task.reference.as_deref().unwrap_or_default());

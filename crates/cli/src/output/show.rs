@@ -19,7 +19,7 @@ pub fn text(shown: &Shown) -> String {
     for (label, value) in [
         ("ID:", task.id.to_string()),
         ("Title:", task.title.clone()),
-        ("Status:", task.status.to_owned()),
+        ("Status:", task.status.to_string()),
         ("Priority:", task.priority.map_or(String::new(), |priority| priority.to_string())),
         ("Category:", task.category.clone().unwrap_or_default()),
         ("Description:", task.description.clone().unwrap_or_default()),

@@ -15,7 +15,7 @@ pub fn tasks(tasks: &[TaskPayload]) -> String {
         vec![
             task.id.to_string(),
             task.priority.map_or(String::new(), |priority| priority.to_string()),
-            task.status.to_owned(),
+            task.status.to_string(),
             task.category.clone().unwrap_or_default(),
             task.title.clone(),
             task.assignee.clone().unwrap_or_default(),
@@ -29,7 +29,7 @@ pub fn tasks(tasks: &[TaskPayload]) -> String {
 pub fn agents(agents: &Agents) -> String {
     let row = |agent: &rota_verbs::agent::Agent| {
         let started = agent.started_at.to_seconds_text();
-        vec![agent.id.clone(), agent.pid.to_string(), agent.host.clone(), started, agent.status.to_owned()]
+        vec![agent.id.clone(), agent.pid.to_string(), agent.host.clone(), started, agent.status.to_string()]
     };
     let columns = [("ID", 4), ("PID", 7), ("HOSTNAME", 12), ("STARTED", 20), ("STATUS", 0)];
     table(&columns, agents.agents.iter().map(row).collect())

@@ -46,7 +46,7 @@ fn help_of_task() {
         Database: <git root>/.rota/rota.db (no repository: ./.rota/rota.db), or --store / ROTA_STORE
 
         Options:
-              --store <STORE>     Where tasks are kept: sqlite:PATH or postgres://… [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
+              --store <STORE>     Where tasks are kept: sqlite:PATH, postgres://… or the http://… of a rota serve [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
               --scope <SCOPE>     Namespace of tasks, queues and policy [env: ROTA_SCOPE] [default: default]
               --agent <NAME>      Who asks [env: ROTA_AGENT]
               --lease-id <LEASE>  The lease this call speaks for [env: ROTA_LEASE]

@@ -297,7 +297,7 @@ fn what_cannot_be_added() {
             !   -h, --help  Print help
             ! 
             ! Common options:
-            !       --store <STORE>     Where tasks are kept: sqlite:PATH or postgres://… [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
+            !       --store <STORE>     Where tasks are kept: sqlite:PATH, postgres://… or the http://… of a rota serve [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
             !       --scope <SCOPE>     Namespace of tasks, queues and policy [env: ROTA_SCOPE] [default: default]
             !       --agent <NAME>      Who asks [env: ROTA_AGENT]
             !       --lease-id <LEASE>  The lease this call speaks for [env: ROTA_LEASE]
@@ -323,7 +323,7 @@ fn what_cannot_be_added() {
             !   -h, --help  Print help
             ! 
             ! Common options:
-            !       --store <STORE>     Where tasks are kept: sqlite:PATH or postgres://… [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
+            !       --store <STORE>     Where tasks are kept: sqlite:PATH, postgres://… or the http://… of a rota serve [env: ROTA_STORE] [default: <git root>/.rota/rota.db]
             !       --scope <SCOPE>     Namespace of tasks, queues and policy [env: ROTA_SCOPE] [default: default]
             !       --agent <NAME>      Who asks [env: ROTA_AGENT]
             !       --lease-id <LEASE>  The lease this call speaks for [env: ROTA_LEASE]

@@ -33,6 +33,7 @@ mod policy;
 mod postgres;
 mod queue;
 mod sched;
+mod serve;
 mod show;
 mod support;
 mod up;

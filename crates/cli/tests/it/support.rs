@@ -5,16 +5,21 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 
 use expect_test::Expect;
 use rota_store::{AnyStore, Location};
 use tempfile::TempDir;
+
+use crate::mcp::client::Http;
 
 /// A folder outside of any repository.
 pub struct Lab {
     folder: TempDir,
     /// Where tasks are kept, if not in the folder.
     store: Option<String>,
+    /// A server that is asked instead of the store.
+    served: OnceLock<Http>,
 }
 
 /// What a process left behind.
@@ -62,7 +67,7 @@ pub fn rota_in(program: &Path, folder: &Path) -> Command {
 
 impl Lab {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), store: None }
+        Self { folder: tempfile::tempdir().unwrap(), store: None, served: OnceLock::new() }
     }
 
     /// With a store elsewhere.
@@ -78,12 +83,38 @@ impl Lab {
         self.path().join(".rota/rota.db")
     }
 
+    /// A command on the store; with `ROTA_TEST_SERVED` set every test asks a `rota serve` in front of it instead.
     pub fn command(&self) -> Command {
+        if std::env::var_os("ROTA_TEST_SERVED").is_some() {
+            return self.command_on_server();
+        }
+        self.served.get().map_or_else(|| self.command_on_store(), |_| self.command_on_server())
+    }
+
+    pub fn command_on_store(&self) -> Command {
         let mut command = rota_in(Path::new(ROTA), self.path());
         if let Some(store) = &self.store {
             command.env("ROTA_STORE", store);
         }
         command
+    }
+
+    fn command_on_server(&self) -> Command {
+        let server = self.served.get_or_init(|| Http::serve(self, &[]));
+        let mut command = self.command_on_store();
+        command.env("ROTA_STORE", format!("http://{}", server.address)).env("ROTA_TOKEN", &server.token);
+        command
+    }
+
+    /// From now on a server is asked.
+    pub fn served(self) -> Self {
+        self.command_on_server();
+        self
+    }
+
+    /// The server that is asked.
+    pub fn server(&self) -> &Http {
+        self.served.get().unwrap()
     }
 
     /// The same store from within this process.

@@ -1,7 +1,7 @@
 //! The flat form of six keys that one queue's rules can have: `sched policy` speaks it, and old files are written in
 //! it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::parse::{Given, read_json, refuse_low_cap};
@@ -19,7 +19,8 @@ pub const FLAT_KEYS: [&str; 6] =
     ["maxConcurrent", "maxAttempts", "leaseTtlMs", "backoffBaseMs", "backoffFactor", "backoffCapMs"];
 
 /// The rules of queue `runs`, flat.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the policy")]
 pub struct FlatPolicy {

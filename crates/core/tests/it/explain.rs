@@ -62,7 +62,7 @@ fn check_obstacles(cases: Vec<Case>) {
         let said = explained(&task, &surroundings);
         assert!(!said.runnable, "{detail}");
         let ends_at = ends_at.map(at);
-        let wanted = Check { check, ok: false, detail: Some(detail.to_owned()), ends_at };
+        let wanted = Check { check: check.into(), ok: false, detail: Some(detail.to_owned()), ends_at };
         assert_eq!(failed(&said), [&wanted]);
         assert_eq!(said.freed_by.as_deref(), Some(freed_by), "{detail}");
         assert_eq!(said.earliest, ends_at.filter(|_| check == "cooldown"), "{detail}");
@@ -304,7 +304,12 @@ fn each_wait_alone() {
         let task = Task { kind: Some("plan".into()), ..open() };
         let said = explained(&task, &surroundings);
         assert!(said.runnable && said.obstacles.is_empty(), "{detail}");
-        let wanted = Check { check, ok: false, detail: Some(detail.to_owned()), ends_at: ends_at.map(at) };
+        let wanted = Check {
+            check: check.into(),
+            ok: false,
+            detail: Some(detail.to_owned()),
+            ends_at: ends_at.map(at),
+        };
         assert_eq!(failed(&said), [&wanted]);
         assert_eq!(said.freed_by.as_deref(), Some(freed_by), "{detail}");
         assert_eq!(said.earliest, earliest.map(at), "{detail}");
@@ -355,7 +360,10 @@ fn every_check_is_listed_with_its_verdict() {
     assert_eq!(names(&fine), "status queue parent artifact blockers cooldown host ceiling order");
     assert!(fine.runnable && fine.freed_by.is_none());
     let terms = &fine.score.as_ref().unwrap().terms;
-    assert_eq!(terms.iter().map(|term| term.name).collect::<Vec<_>>(), ["base", "age", "depth", "retries"]);
+    assert_eq!(
+        terms.iter().map(|term| term.name.as_ref()).collect::<Vec<_>>(),
+        ["base", "age", "depth", "retries"]
+    );
     assert_eq!(explained(&open(), &Surroundings::default()).score, None, "queue tasks has no scores");
     // Everything at once, each named; the first is what must be dealt with first.
     let worst =

@@ -1,26 +1,13 @@
 //! Every setting that bears on a kind of loops, and where it comes from.
 
 use rota_core::Policy;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::policy_words::WORDS;
 use super::walk::decimal;
 use super::{Config, LoopKind, Program};
 
-/// A value in force, and where it comes from.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Setting {
-    /// Its path in `rota.yml`.
-    pub name: String,
-    /// The value.
-    pub value: Value,
-    /// `default`, `rota.yml` or `policy`.
-    pub from: &'static str,
-    /// What `rota.yml` says where the published policy says something else.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<Value>,
-}
+pub use rota_verbs::loops::Setting;
 
 const DEFAULT: &str = "default";
 const FILE: &str = "rota.yml";
@@ -37,7 +24,7 @@ impl Config {
 
     fn said(&self, name: String, value: Value) -> Setting {
         let from = if self.named.contains(&name) { FILE } else { DEFAULT };
-        Setting { name, value, from, file: None }
+        Setting { name, value, from: from.into(), file: None }
     }
 
     fn of_kind(&self, kind: &str) -> Vec<Setting> {
@@ -109,10 +96,10 @@ impl Config {
 /// The published policy decides; who said it first is told.
 fn decided(name: String, value: Value, default: Value, file: Option<Value>) -> Setting {
     match file {
-        Some(file) if file == value => Setting { name, value, from: FILE, file: None },
+        Some(file) if file == value => Setting { name, value, from: FILE.into(), file: None },
         file => {
             let from = if value == default { DEFAULT } else { POLICY };
-            Setting { name, value, from, file }
+            Setting { name, value, from: from.into(), file }
         }
     }
 }

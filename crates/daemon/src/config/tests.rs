@@ -274,7 +274,7 @@ fn every_value_says_where_it_comes_from() {
     let settings = config.settings("ralph", &published);
     let of = |name: &str| {
         let found = settings.iter().find(|setting| setting.name == name).unwrap();
-        (found.value.clone(), found.from, found.file.clone())
+        (found.value.clone(), found.from.as_ref(), found.file.clone())
     };
     assert_eq!(of("loops.ralph.run"), (json!("agent"), "rota.yml", None));
     assert_eq!(of("loops.ralph.env"), (json!(["TOKEN"]), "rota.yml", None));

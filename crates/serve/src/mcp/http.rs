@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ::http::StatusCode;
+use ::http::request::Parts;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -10,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MESSAGE_BYTES, McpServer};
 use crate::listen::{Problem, serve};
-use rota_door::Door;
+use rota_door::{Caller, Door};
 
 /// Where it is.
 pub const PATH: &str = "/mcp";
@@ -51,5 +52,6 @@ pub async fn serve_http(server: McpServer, listener: TcpListener, door: Door, st
         // Streams that wait for what a server might say would never end by themselves.
         streams.cancel();
     };
-    tokio::join!(serve(listener, door, MESSAGE_BYTES, handler, stop), rest);
+    let operators = move |parts: &Parts| door.check(parts).map(|()| Some(Caller::Operator));
+    tokio::join!(serve(listener, operators, MESSAGE_BYTES, handler, stop), rest);
 }

@@ -13,7 +13,8 @@ use rota_store::intents::add::{Add, NewTask};
 use rota_store::intents::rehearse::Rehearse;
 use rota_store::sqlite::{Foreign, look_into};
 use rota_store::{Fault, Store};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::{Context, bad_value};
@@ -21,7 +22,7 @@ use crate::create::checked_queue;
 use record::Incoming;
 
 /// Whose file it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the variants are the programs")]
 pub enum Format {
@@ -99,7 +100,7 @@ pub struct ImportForeign {
 }
 
 /// What came in, or would.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Imported {
     /// From which file.
@@ -115,12 +116,12 @@ pub struct Imported {
     /// Each of them, in the order they came in.
     pub tasks: Vec<ImportedTask>,
     /// Those that somebody was at: they come in as open.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<TaskId>,
 }
 
 /// One task that came in, or would.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of a task")]
 pub struct ImportedTask {
@@ -129,7 +130,7 @@ pub struct ImportedTask {
     pub status: rota_core::Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deps: Vec<TaskId>,
 }
 
@@ -193,7 +194,8 @@ pub(crate) fn read(file: &Path) -> std::result::Result<Vec<u8>, Fault> {
 }
 
 /// A file as text; a byte that is none is no reason to guess.
-pub(crate) fn text(file: &Path) -> Result<String> {
+/// The text of a file.
+pub fn text(file: &Path) -> Result<String> {
     let bytes = read(file)?;
     let text = String::from_utf8(bytes);
     text.map_err(|error| Refusal::BadValue { problem: format!("{}: {error}", file.display()) }.into())

@@ -1,35 +1,70 @@
-//! `loop config`: the settings of a loop, and where each comes from.
+//! `loop config`: each setting of a loop, and where it comes from.
+
+use std::fmt;
+use std::sync::Arc;
 
 use rota_core::{Policy, TaskId};
 use rota_store::Store;
 use rota_store::intents::policy::CurrentPolicy;
 use rota_store::intents::read::Show;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::Result;
 use crate::context::{Context, task_id};
+use crate::{Result, Word};
+
+/// A value in force, and where it comes from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Setting {
+    /// Its path in `rota.yml`.
+    pub name: String,
+    /// The value.
+    pub value: Value,
+    /// `default`, `rota.yml` or `policy`.
+    pub from: Word,
+    /// What `rota.yml` says where the published policy says something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<Value>,
+}
+
+type Made = dyn Fn(&str, &Policy) -> Vec<Setting> + Send + Sync;
+
+/// Whoever knows the configuration: makes settings out of a kind and the policy in force.
+#[derive(Clone, Default)]
+pub struct Settings(Option<Arc<Made>>);
+
+impl Settings {
+    /// By a function of the kind and the policy.
+    pub fn by(made: impl Fn(&str, &Policy) -> Vec<Setting> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(made)))
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Settings")
+    }
+}
 
 /// The settings of a loop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LoopConfig<T> {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LoopConfig {
     /// The loop.
     pub id: TaskId,
     /// Its kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Each with its source.
-    pub settings: Vec<T>,
+    pub settings: Vec<Setting>,
 }
 
-/// The settings of a loop, as whoever knows the configuration makes them out of its kind and the policy in force.
-pub async fn config<S: Store, T>(
-    cx: &Context<S>,
-    id: &str,
-    settings: impl FnOnce(&str, &Policy) -> Vec<T>,
-) -> Result<LoopConfig<T>> {
+/// The settings of a loop under the policy in force.
+pub async fn config<S: Store>(cx: &Context<S>, id: &str) -> Result<LoopConfig> {
     let (view, _) = cx.store.perform(&Show { call: cx.call(), id: task_id(id)? }).await?;
     let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let kind = view.task.kind;
-    let settings = settings(kind.as_deref().unwrap_or_default(), &published.policy);
+    let made = |made: &Arc<Made>| made(kind.as_deref().unwrap_or_default(), &published.policy);
+    let settings = cx.settings.0.as_ref().map(made).unwrap_or_default();
     Ok(LoopConfig { id: view.task.id, kind, settings })
 }

@@ -4,7 +4,8 @@ use rota_core::text::escaped;
 use rota_core::{Front, Status};
 use rota_store::Store;
 use rota_store::intents::read::List;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{LOOPS, LoopPayload};
 use crate::Result;
@@ -20,7 +21,7 @@ pub struct ListLoops {
 }
 
 /// A list of loops.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Loops {
     /// How many.
     pub total: usize,

@@ -13,7 +13,7 @@ mod tree;
 
 pub use add::{AddLoop, add, priority};
 pub use cancel::cancel;
-pub use config::{LoopConfig, config};
+pub use config::{LoopConfig, Setting, Settings, config};
 pub use list::{ListLoops, Loops, list, statuses};
 pub use move_tree::move_tree;
 pub use pause::{pause, resume};
@@ -25,14 +25,16 @@ pub use tree::{LoopTree, TreeLine, tree};
 use rota_core::{Front, Task, TaskId, UnixMillis};
 use rota_store::intents::loops::TreeChange;
 use rota_store::intents::read::TaskView;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::TaskPayload;
+use crate::verb::read_flattened;
 
 pub(crate) use rota_store::intents::read::LOOPS;
 
 /// A loop as every interface shows it: a task in the words of loops, and what only loops have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the task")]
 pub struct LoopPayload {
@@ -45,6 +47,13 @@ pub struct LoopPayload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
+
+read_flattened!(LoopPayload {
+    ..task,
+    triggered_by: Option<String>,
+    parent_iteration: Option<u32>,
+    host: Option<String>,
+});
 
 impl LoopPayload {
     fn new(task: Task, deps: Vec<TaskId>, ready_at: Option<UnixMillis>) -> Self {
@@ -66,7 +75,7 @@ impl LoopPayload {
 }
 
 /// A loop that was changed together with others of its tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ChangedTree {
     /// The loop that was named.
     #[serde(flatten)]
@@ -74,6 +83,8 @@ pub struct ChangedTree {
     /// The others.
     pub below: Vec<TaskId>,
 }
+
+read_flattened!(ChangedTree { ..task, below: Vec<TaskId> });
 
 impl ChangedTree {
     fn of(change: TreeChange) -> Self {

@@ -6,14 +6,15 @@ use rota_core::obstacle::Obstacle;
 use rota_core::rank::ScoreTerm;
 use rota_store::Store;
 use rota_store::intents::loops::{Pending, PendingTask};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::LOOPS;
 use crate::Result;
 use crate::context::Context;
 
 /// Every pending loop, highest score first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Scheduler {
     /// How many.
     pub total: usize,
@@ -22,7 +23,7 @@ pub struct Scheduler {
 }
 
 /// A pending loop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are the table's columns")]
 pub struct PendingLoop {

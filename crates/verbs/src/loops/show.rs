@@ -6,14 +6,16 @@ use rota_core::{Front, Outcome, Task, TaskId, UnixMillis};
 use rota_store::intents::loops::ShowLoop;
 use rota_store::intents::read::Journal;
 use rota_store::{EventFilter, Intent, Outcome as Ran, Store, Tx};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::LoopPayload;
-use crate::Result;
 use crate::context::{Context, task_id};
+use crate::verb::read_flattened;
+use crate::{Result, Word};
 
 /// A loop in full.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ShownLoop {
     /// The loop.
     #[serde(flatten)]
@@ -24,8 +26,10 @@ pub struct ShownLoop {
     pub iterations: Vec<Iteration>,
 }
 
+read_flattened!(ShownLoop { ..task, children: Vec<ChildPayload>, iterations: Vec<Iteration> });
+
 /// A child as its parent sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildPayload {
     /// The loop.
     pub id: TaskId,
@@ -33,13 +37,13 @@ pub struct ChildPayload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Where it stands.
-    pub status: &'static str,
+    pub status: Word,
     /// Its title.
     pub title: String,
 }
 
 /// One run of a loop's body.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Iteration {
     /// Its number.
@@ -82,7 +86,7 @@ pub async fn show<S: Store>(cx: &Context<S>, id: &str) -> Result<ShownLoop> {
     let in_full = InFull { show: ShowLoop { call: cx.call(), id }, journal };
     let ((view, children), events) = cx.store.perform(&in_full).await?;
     let child = |task: Task| ChildPayload {
-        status: task.status.word_for(Front::Loop, false),
+        status: task.status.word_for(Front::Loop, false).into(),
         id: task.id,
         kind: task.kind,
         title: task.title,

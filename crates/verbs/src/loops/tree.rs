@@ -2,14 +2,16 @@
 
 use rota_store::Store;
 use rota_store::intents::loops::Tree;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{LOOPS, LoopPayload};
 use crate::Result;
 use crate::context::{Context, task_id};
+use crate::verb::read_flattened;
 
 /// A tree, or all of them, depth first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoopTree {
     /// How many.
     pub total: usize,
@@ -18,7 +20,7 @@ pub struct LoopTree {
 }
 
 /// One loop of a tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TreeLine {
     /// How far below the top.
     pub level: usize,
@@ -26,6 +28,8 @@ pub struct TreeLine {
     #[serde(flatten)]
     pub task: LoopPayload,
 }
+
+read_flattened!(TreeLine { ..task, level: usize });
 
 /// Shows the tree below a loop, or every tree.
 pub async fn tree<S: Store>(cx: &Context<S>, id: Option<&str>) -> Result<LoopTree> {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
 use rota_store::{Fault, Published, Store};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::diff::{Change, between};
 use super::read;
@@ -12,7 +13,7 @@ use crate::context::Context;
 use crate::{Error, Result};
 
 /// What was published.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Applied {
     /// The version now in force.
     pub version: String,

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rota_core::{Json, Policy};
 use rota_store::Store;
 use rota_store::intents::policy::CurrentPolicy;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::read;
@@ -13,7 +14,7 @@ use crate::Result;
 use crate::context::Context;
 
 /// What differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Diff {
     /// How many keys.
     pub total: usize,
@@ -22,7 +23,7 @@ pub struct Diff {
 }
 
 /// One key that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// Dotted path.
     pub path: String,

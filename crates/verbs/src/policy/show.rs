@@ -4,19 +4,20 @@ use rota_core::{Json, UnixMillis};
 use rota_store::Store;
 use rota_store::intents::policy::{CurrentPolicy, PolicyVersions};
 use rota_store::intents::policy_version;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::read;
-use crate::Result;
 use crate::context::Context;
+use crate::{Result, Word};
 
 /// The document in force.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyPayload {
     /// Hash of its canonical form.
     pub version: String,
     /// `default` until anything was published.
-    pub source: &'static str,
+    pub source: Word,
     /// The canonical document.
     pub policy: Json,
 }
@@ -25,11 +26,15 @@ pub struct PolicyPayload {
 pub async fn show<S: Store>(cx: &Context<S>) -> Result<PolicyPayload> {
     let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let source = if history.is_empty() { "default" } else { "published" };
-    Ok(PolicyPayload { version: published.version.clone(), source, policy: published.policy.to_json() })
+    Ok(PolicyPayload {
+        version: published.version.clone(),
+        source: source.into(),
+        policy: published.policy.to_json(),
+    })
 }
 
 /// A document that can be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Checked {
     /// Always true: what cannot be used is an error.
     pub valid: bool,
@@ -44,7 +49,7 @@ pub fn check(document: &str) -> Result<Checked> {
 }
 
 /// Every version, oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct History {
     /// How many.
     pub total: usize,
@@ -53,7 +58,7 @@ pub struct History {
 }
 
 /// One published version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields say it")]
 pub struct Version {

@@ -2,7 +2,8 @@
 
 use rota_store::Store;
 use rota_store::intents::sched::Drain;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::Entry;
 use crate::Result;
@@ -20,7 +21,7 @@ pub struct DrainQueue {
 }
 
 /// What was drained.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DrainedEntries {
     /// In order.
     pub drained: Vec<Entry>,

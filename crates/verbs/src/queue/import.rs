@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rota_core::{Fence, Json, LeaseId, Refusal, Status};
 use rota_store::Store;
 use rota_store::intents::add::{NewPriority, NewTask, Past};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Entry;
@@ -15,7 +16,7 @@ use crate::import::record::{Incoming, Place, Record, check};
 use crate::import::{bring_in, text};
 
 /// What came in, or would.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportedEntries {
     /// From which file.
@@ -27,7 +28,7 @@ pub struct ImportedEntries {
     /// In the order of the file.
     pub entries: Vec<Entry>,
     /// Those that were leased: they come in as ready.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leased: Vec<String>,
 }
 
@@ -38,8 +39,19 @@ pub async fn import<S: Store>(
     queue: &str,
     dry_run: bool,
 ) -> Result<ImportedEntries> {
+    import_text(cx, file, &text(file)?, queue, dry_run).await
+}
+
+/// The same with the text of a file that somebody else has read.
+pub async fn import_text<S: Store>(
+    cx: &Context<S>,
+    file: &Path,
+    text: &str,
+    queue: &str,
+    dry_run: bool,
+) -> Result<ImportedEntries> {
     let queue = checked_queue(queue)?;
-    let incoming = read_entries(&text(file)?, &queue)?;
+    let incoming = read_entries(text, &queue)?;
     check(&incoming)?;
     let leased = incoming.iter().filter(|entry| entry.was_held).map(|entry| entry.new.id.to_string());
     let leased = leased.collect();

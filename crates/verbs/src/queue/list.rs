@@ -4,7 +4,8 @@ use rota_core::Status;
 use rota_store::Store;
 use rota_store::intents::read::{List, Show};
 use rota_store::intents::sched::repo_of;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{Entry, not_found};
 use crate::Result;
@@ -22,7 +23,7 @@ pub struct ListEntries {
 }
 
 /// Entries in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Entries {
     /// How many.
     pub total: usize,
@@ -40,7 +41,7 @@ pub async fn list<S: Store>(cx: &Context<S>, input: ListEntries) -> Result<Entri
     let wanted = |task: &rota_core::Task| input.repo.is_none() || repo_of(task) == input.repo;
     let entries = views.into_iter().filter(|view| wanted(&view.task)).map(|view| Entry::of(view.task));
     let shown = |entry: &Entry| match &input.status {
-        Some(word) => entry.status == word,
+        Some(word) => entry.status == word.as_str(),
         None => entry.status != Status::Deleted.word(),
     };
     let entries: Vec<Entry> = entries.filter(shown).collect();

@@ -8,12 +8,15 @@ mod pause;
 
 pub use add::{AddEntry, add};
 pub use drain::{DrainQueue, DrainedEntries, drain};
-pub use import::{ImportedEntries, import};
+pub use import::{ImportedEntries, import, import_text};
 pub use list::{Entries, ListEntries, export, list, show};
 pub use pause::{QueueState, pause, resume};
 
 use rota_core::{Front, Json, Refusal, Task, UnixMillis};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::Word;
 
 /// The refusal for an id that names no entry.
 pub(crate) fn not_found(id: &str) -> Refusal {
@@ -38,7 +41,7 @@ pub struct EntryFields {
 }
 
 /// An entry as every interface shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct Entry {
@@ -52,7 +55,7 @@ pub struct Entry {
     pub repo: String,
     pub priority: u32,
     pub enqueued_at: UnixMillis,
-    pub status: &'static str,
+    pub status: Word,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     pub attempts: u32,
@@ -75,7 +78,7 @@ impl Entry {
         let fields: EntryFields = fields.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let drained = task.status == rota_core::Status::Done;
         Self {
-            status: task.status.word_for(Front::Sched, task.fence.get() > 0),
+            status: task.status.word_for(Front::Sched, task.fence.get() > 0).into(),
             lease_id: task.lease().map(|lease| lease.to_string()),
             priority: task.sort_priority(),
             drained_at: task.finished_at.filter(|_| drained),

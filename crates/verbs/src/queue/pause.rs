@@ -2,13 +2,14 @@
 
 use rota_store::Store;
 use rota_store::intents::policy::PauseQueue;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::Context;
 
 /// A queue as it is now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueState {
     /// Its name.
     pub queue: String,

@@ -3,13 +3,14 @@
 use rota_core::{Task, UnixMillis};
 use rota_store::Store;
 use rota_store::intents::sched::Lease;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::{Context, checked_name};
 
 /// One lease, granted or planned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct LeasePayload {
@@ -34,7 +35,7 @@ impl LeasePayload {
 }
 
 /// What was granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leases {
     /// The decision's now.
     pub now: UnixMillis,

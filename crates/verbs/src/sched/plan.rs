@@ -3,14 +3,15 @@
 use rota_core::UnixMillis;
 use rota_store::Store;
 use rota_store::intents::lease_plan::{LISTED, PlanLeases};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::LeasePayload;
-use crate::Result;
 use crate::context::Context;
+use crate::{Result, Word};
 
 /// The plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct Plan {
@@ -27,12 +28,12 @@ pub struct Plan {
 }
 
 /// An entry that would not be granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SkippedEntry {
     /// Which.
     pub id: String,
     /// Why.
-    pub reason: &'static str,
+    pub reason: Word,
 }
 
 /// Plans leases for a queue, a policy and a now; the same input gives the same bytes.
@@ -46,7 +47,9 @@ pub async fn plan<S: Store>(cx: &Context<S>, queue: &str, limit: Option<usize>) 
         in_flight: plan.in_flight,
         available: plan.ceiling.map(|ceiling| ceiling.saturating_sub(plan.in_flight)),
         leases: plan.leases.iter().map(LeasePayload::of).collect(),
-        skipped: skipped.map(|(id, skip)| SkippedEntry { id: id.to_string(), reason: skip.word() }).collect(),
+        skipped: skipped
+            .map(|(id, skip)| SkippedEntry { id: id.to_string(), reason: skip.word().into() })
+            .collect(),
         skipped_total: (plan.skipped_total > LISTED).then_some(plan.skipped_total),
     })
 }

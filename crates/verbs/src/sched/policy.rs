@@ -6,25 +6,26 @@ use rota_core::Json;
 use rota_core::policy::FlatPolicy;
 use rota_store::intents::policy::{CurrentPolicy, EditRuns};
 use rota_store::{Published, Store};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::context::{Context, bad_value};
 use crate::input::not_a_number;
+use crate::{Result, Word};
 
 /// The rules and where they come from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct SchedPolicy {
     pub policy: FlatPolicy,
-    pub source: &'static str,
+    pub source: Word,
 }
 
 /// The rules in force: `file` once anything was published.
 pub async fn policy_show<S: Store>(cx: &Context<S>) -> Result<SchedPolicy> {
     let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let source = if history.is_empty() { "default" } else { "file" };
-    Ok(SchedPolicy { policy: published.policy.flat_runs(), source })
+    Ok(SchedPolicy { policy: published.policy.flat_runs(), source: source.into() })
 }
 
 /// The rules that can be set, as flags and as keys of the flat document.
@@ -52,5 +53,5 @@ pub fn flat(given: impl IntoIterator<Item = (&'static str, Option<String>)>) -> 
 /// Changes what a flat document names and publishes it in one step.
 pub async fn policy_set<S: Store>(cx: &Context<S>, flat: String) -> Result<(SchedPolicy, Arc<Published>)> {
     let published = cx.store.perform(&EditRuns { call: cx.call(), flat }).await?;
-    Ok((SchedPolicy { policy: published.policy.flat_runs(), source: "file" }, published))
+    Ok((SchedPolicy { policy: published.policy.flat_runs(), source: "file".into() }, published))
 }

@@ -7,13 +7,14 @@ use rota_store::intents::claim::ReclaimExpired;
 use rota_store::intents::read::Now;
 use rota_store::intents::sched::ResetParked;
 use rota_store::intents::settle::Settle;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, bad_value};
 use crate::{Error, Result};
 
 /// A renewed lease.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct Renewed {
@@ -23,14 +24,14 @@ pub struct Renewed {
 }
 
 /// A completed lease.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct Completed {
     pub completed: String,
 }
 
 /// A released lease.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct Released {
     pub released: String,
@@ -38,7 +39,7 @@ pub struct Released {
 }
 
 /// Leases that were taken back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct Reclaimed {
     pub now: UnixMillis,
@@ -46,7 +47,7 @@ pub struct Reclaimed {
 }
 
 /// An entry that was reset.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "the fields are those of the contract")]
 pub struct Reset {
     pub reset: String,

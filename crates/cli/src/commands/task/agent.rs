@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use rota_core::text::escaped;
-use rota_verbs::agent;
+use rota_verbs::table::{DeregisterAgent, ListAgents, RegisterAgent};
 
 use super::Run;
 use crate::args::{AgentArgs, AgentCommand};
@@ -16,19 +16,16 @@ pub fn run(run: &Run<'_>, args: AgentArgs) -> CliResult<ExitCode> {
         Some(AgentCommand::Register) => {
             // The agent is whoever called: this process is gone in a moment.
             let pid = std::os::unix::process::parent_id();
-            let cx = run.context()?;
-            let registered = rota_store::block_on(agent::register(&cx, pid, &locate::host()?))?;
+            let registered = run.ask(RegisterAgent { pid, host: locate::host()? })?;
             output::emit(run.json(), registered, |agent| format!("{}\n", agent.id))
         }
         Some(AgentCommand::List) => {
-            let cx = run.context()?;
-            let agents = rota_store::block_on(agent::list(&cx))?;
+            let agents = run.ask(ListAgents {})?;
             output::emit(run.json(), agents, output::table::agents)
         }
         Some(AgentCommand::Deregister { id }) if id.is_empty() => Err(CliError::value("missing agent ID")),
         Some(AgentCommand::Deregister { id }) => {
-            let cx = run.context()?;
-            let gone = rota_store::block_on(agent::deregister(&cx, &id))?;
+            let gone = run.ask(DeregisterAgent { id })?;
             output::emit(run.json(), gone, |gone| format!("deregistered {}\n", escaped(&gone.id)))
         }
     }

@@ -2,8 +2,7 @@
 
 use std::process::ExitCode;
 
-use rota_core::Refusal;
-use rota_verbs::claim::{Claim, claim};
+use rota_verbs::table::ClaimTask;
 
 use super::Run;
 use crate::args::ClaimArgs;
@@ -12,14 +11,13 @@ use crate::errors::CliResult;
 use crate::output;
 
 pub fn run(run: &Run<'_>, args: ClaimArgs) -> CliResult<ExitCode> {
-    let input = Claim {
+    let input = ClaimTask {
         id: args.id.id,
         queue: args.queue.queue,
-        lease_secs: args.lease.as_deref().map(|text| number("--lease", text)).transpose()?,
+        lease: args.lease.as_deref().map(|text| number("--lease", text)).transpose()?,
         category: args.category,
         specs: args.specs.given(),
     };
-    let cx = run.context()?;
-    let claimed = rota_store::block_on(claim(&cx, input))?.ok_or(Refusal::NothingEligible)?;
+    let claimed = run.ask(input)?;
     output::emit(run.json(), claimed, output::markdown::claimed)
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use rota_core::UnixMillis;
 use rota_core::text::escaped;
-use rota_verbs::create::{Create, create};
+use rota_verbs::table::CreateTask;
 
 use super::{Run, steps};
 use crate::args::CreateArgs;
@@ -14,7 +14,7 @@ use crate::output;
 
 pub fn run(run: &Run<'_>, args: CreateArgs) -> CliResult<ExitCode> {
     let after = args.after.as_deref().map(str::parse::<UnixMillis>).transpose();
-    let input = Create {
+    let input = CreateTask {
         id: args.id,
         title: args.title,
         queue: args.queue.queue,
@@ -27,8 +27,7 @@ pub fn run(run: &Run<'_>, args: CreateArgs) -> CliResult<ExitCode> {
         deps: args.deps.map(|list| comma_separated(&list)).unwrap_or_default(),
         after: after.map_err(|error| CliError::value(format!("--after: {error}")))?,
     };
-    let cx = run.context()?;
-    let created = rota_store::block_on(create(&cx, input))?;
+    let created = run.ask(input)?;
     output::emit(run.json(), created, |task| format!("{}\n", escaped(task.id.as_str())))
 }
 

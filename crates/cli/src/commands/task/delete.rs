@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use rota_core::text::escaped;
-use rota_verbs::delete::{DeleteMany, delete, delete_many};
 use rota_verbs::list::statuses;
+use rota_verbs::table::{DeleteTask, DeleteTasks};
 
 use super::Run;
 use crate::args::DeleteArgs;
@@ -17,8 +17,7 @@ pub fn run(run: &Run<'_>, args: DeleteArgs) -> CliResult<ExitCode> {
         if filtered || args.confirm {
             return Err(CliError::value("a task ID and filters are mutually exclusive"));
         }
-        let cx = run.context()?;
-        let deleted = rota_store::block_on(delete(&cx, &id))?;
+        let deleted = run.ask(DeleteTask { id })?;
         return output::emit(run.json(), deleted, |task| format!("deleted {}\n", escaped(task.id.as_str())));
     }
     if args.all && args.status.is_some() {
@@ -32,9 +31,8 @@ pub fn run(run: &Run<'_>, args: DeleteArgs) -> CliResult<ExitCode> {
             if filtered { "--spec and --category need --status or --all" } else { "missing task ID" };
         return Err(CliError::value(message));
     }
-    let statuses = args.status.as_deref().map(statuses).transpose()?;
-    let input = DeleteMany { queue: args.queue.queue, statuses, spec: args.spec, category: args.category };
-    let cx = run.context()?;
-    let deleted = rota_store::block_on(delete_many(&cx, input))?;
+    args.status.as_deref().map(statuses).transpose()?;
+    let DeleteArgs { queue, status, all, spec, category, .. } = args;
+    let deleted = run.ask(DeleteTasks { queue: queue.queue, status, all, spec, category })?;
     output::emit(run.json(), deleted, |count| format!("deleted {} tasks\n", count.deleted))
 }

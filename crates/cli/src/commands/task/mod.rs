@@ -11,8 +11,7 @@ mod update;
 
 use std::process::ExitCode;
 
-use rota_store::AnyStore;
-use rota_verbs::Context;
+use rota_verbs::Verb;
 
 use super::help_of;
 use crate::args::{Common, TaskArgs, TaskCommand};
@@ -25,8 +24,8 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn context(&self) -> CliResult<Context<AnyStore>> {
-        locate::context(self.common)
+    fn ask<V: Verb>(&self, input: V) -> CliResult<V::Payload> {
+        locate::desk(self.common)?.ask(input)
     }
 
     fn json(&self) -> bool {

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::process::ExitCode;
 
 use rota_core::text::escaped;
-use rota_verbs::block as edges;
-use rota_verbs::plan_status::{PlanStatus, plan_status};
-use rota_verbs::plan_sync::{PlanSync, plan_sync};
+use rota_verbs::block::Edge;
+use rota_verbs::plan_status::PlanStatus;
+use rota_verbs::table::{BlockTask, CountTasks, SyncPlan, UnblockTask};
 
 use super::Run;
 use crate::args::{EdgeArgs, PlanStatusArgs, PlanSyncArgs};
@@ -14,18 +14,16 @@ use crate::errors::{CliError, CliResult};
 use crate::output;
 
 pub fn block(run: &Run<'_>, args: EdgeArgs) -> CliResult<ExitCode> {
-    let cx = run.context()?;
-    let edge = rota_store::block_on(edges::block(&cx, &args.id.id, &args.by))?;
+    let edge = run.ask(BlockTask { id: args.id.id, by: args.by })?;
     output::emit(run.json(), edge, |edge| said("blocked", edge, "by"))
 }
 
 pub fn unblock(run: &Run<'_>, args: EdgeArgs) -> CliResult<ExitCode> {
-    let cx = run.context()?;
-    let edge = rota_store::block_on(edges::unblock(&cx, &args.id.id, &args.by))?;
+    let edge = run.ask(UnblockTask { id: args.id.id, by: args.by })?;
     output::emit(run.json(), edge, |edge| said("unblocked", edge, "from"))
 }
 
-fn said(verb: &str, edge: &edges::Edge, preposition: &str) -> String {
+fn said(verb: &str, edge: &Edge, preposition: &str) -> String {
     format!("{verb} {} {preposition} {}\n", escaped(edge.id.as_str()), escaped(edge.by.as_str()))
 }
 
@@ -34,9 +32,13 @@ pub fn sync(run: &Run<'_>, args: PlanSyncArgs) -> CliResult<ExitCode> {
     std::io::stdin()
         .read_to_end(&mut input)
         .map_err(|error| CliError::Io(format!("standard input: {error}")))?;
-    let plan = PlanSync { input, queue: args.queue.queue, specs: args.specs.given(), dry_run: args.dry_run };
-    let cx = run.context()?;
-    let synced = rota_store::block_on(plan_sync(&cx, plan))?;
+    let plan =
+        String::from_utf8(input).map_err(|error| match rota_core::plan_sync::read(error.as_bytes()) {
+            Err(refusal) => CliError::from(refusal),
+            Ok(_) => CliError::Io("standard input is not valid UTF-8".to_owned()),
+        })?;
+    let (queue, specs, dry_run) = (args.queue.queue, args.specs.given(), args.dry_run);
+    let synced = run.ask(SyncPlan { plan, queue, specs, dry_run })?;
     if !synced.unknown_keys.is_empty() {
         let keys: Vec<&str> = synced.unknown_keys.iter().map(String::as_str).collect();
         output::warn(&format!("unknown keys ignored: {}", keys.join(", ")))?;
@@ -50,8 +52,7 @@ pub fn sync(run: &Run<'_>, args: PlanSyncArgs) -> CliResult<ExitCode> {
 }
 
 pub fn status(run: &Run<'_>, args: PlanStatusArgs) -> CliResult<ExitCode> {
-    let cx = run.context()?;
-    let status = rota_store::block_on(plan_status(&cx, args.queue.queue, args.specs.given().as_deref()))?;
+    let status = run.ask(CountTasks { queue: args.queue.queue, specs: args.specs.given() })?;
     output::emit(run.json(), status, status_line)
 }
 

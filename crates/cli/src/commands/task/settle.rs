@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use rota_core::text::escaped;
-use rota_verbs::{Result, TaskPayload, renew as renewing, settle, step};
+use rota_verbs::table::{
+    FailTask, FinishTask, ParkTask, PauseTask, ReleaseTask, RenewTask, ResetTask, ResumeTask, UndeleteTask,
+};
+use rota_verbs::{TaskPayload, Verb, settle};
 
 use super::Run;
 use crate::args::{DoneArgs, FailArgs, IdArg, ParkArgs, RenewArgs};
@@ -11,64 +14,47 @@ use crate::commands::number;
 use crate::errors::{CliError, CliResult};
 use crate::output;
 
-fn moved(run: &Run<'_>, word: &str, result: Result<TaskPayload>) -> CliResult<ExitCode> {
-    output::emit(run.json(), result?, |task| format!("{word} {}\n", escaped(task.id.as_str())))
+fn moved<V: Verb<Payload = TaskPayload>>(run: &Run<'_>, word: &str, input: V) -> CliResult<ExitCode> {
+    output::emit(run.json(), run.ask(input)?, |task| format!("{word} {}\n", escaped(task.id.as_str())))
 }
 
 pub fn renew(run: &Run<'_>, args: RenewArgs) -> CliResult<ExitCode> {
-    let id = args.id.id;
     let lease = args.lease.as_deref().map(|text| number("--lease", text)).transpose()?;
-    let cx = run.context()?;
-    moved(run, "renewed", rota_store::block_on(renewing::renew(&cx, &id, lease)))
+    moved(run, "renewed", RenewTask { id: args.id.id, lease })
 }
 
 pub fn done(run: &Run<'_>, args: DoneArgs) -> CliResult<ExitCode> {
-    let id = args.id.id;
-    let cx = run.context()?;
-    moved(run, "done", rota_store::block_on(settle::done(&cx, &id, args.result.as_deref())))
+    let result = args.result.as_deref().map(settle::commit_result).transpose()?;
+    moved(run, "done", FinishTask { id: args.id.id, result })
 }
 
 pub fn fail(run: &Run<'_>, args: FailArgs) -> CliResult<ExitCode> {
-    let id = args.id.id;
-    let cx = run.context()?;
-    moved(run, "failed", rota_store::block_on(settle::fail(&cx, &id, args.reason)))
+    moved(run, "failed", FailTask { id: args.id.id, reason: args.reason })
 }
 
 pub fn release(run: &Run<'_>, args: IdArg) -> CliResult<ExitCode> {
-    let id = args.id;
-    let cx = run.context()?;
-    moved(run, "released", rota_store::block_on(settle::release(&cx, &id)))
+    moved(run, "released", ReleaseTask { id: args.id })
 }
 
 pub fn park(run: &Run<'_>, args: ParkArgs) -> CliResult<ExitCode> {
-    let id = args.id.id;
     if args.reason.is_empty() {
         return Err(CliError::value("missing --reason"));
     }
-    let cx = run.context()?;
-    moved(run, "parked", rota_store::block_on(settle::park(&cx, &id, args.reason)))
+    moved(run, "parked", ParkTask { id: args.id.id, reason: args.reason })
 }
 
 pub fn reset(run: &Run<'_>, args: IdArg) -> CliResult<ExitCode> {
-    let id = args.id;
-    let cx = run.context()?;
-    moved(run, "reset", rota_store::block_on(step::reset(&cx, &id)))
+    moved(run, "reset", ResetTask { id: args.id })
 }
 
 pub fn pause(run: &Run<'_>, args: IdArg) -> CliResult<ExitCode> {
-    let id = args.id;
-    let cx = run.context()?;
-    moved(run, "paused", rota_store::block_on(step::pause(&cx, &id)))
+    moved(run, "paused", PauseTask { id: args.id })
 }
 
 pub fn resume(run: &Run<'_>, args: IdArg) -> CliResult<ExitCode> {
-    let id = args.id;
-    let cx = run.context()?;
-    moved(run, "resumed", rota_store::block_on(step::resume(&cx, &id)))
+    moved(run, "resumed", ResumeTask { id: args.id })
 }
 
 pub fn undelete(run: &Run<'_>, args: IdArg) -> CliResult<ExitCode> {
-    let id = args.id;
-    let cx = run.context()?;
-    moved(run, "undeleted", rota_store::block_on(step::undelete(&cx, &id)))
+    moved(run, "undeleted", UndeleteTask { id: args.id })
 }

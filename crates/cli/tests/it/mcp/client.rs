@@ -123,16 +123,25 @@ impl Reply {
 }
 
 impl Http {
-    /// Starts one on a free port.
+    /// Starts one for MCP on a free port.
     pub fn start(lab: &Lab, arguments: &[&str]) -> Self {
-        let mut command = lab.command();
-        command.args(["mcp", "--http", "--listen", "127.0.0.1:0"]).args(arguments);
+        Self::listening(lab, &["mcp", "--http"], arguments)
+    }
+
+    /// Starts a `rota serve` on a free port.
+    pub fn serve(lab: &Lab, arguments: &[&str]) -> Self {
+        Self::listening(lab, &["serve"], arguments)
+    }
+
+    fn listening(lab: &Lab, words: &[&str], arguments: &[&str]) -> Self {
+        let mut command = lab.command_on_store();
+        command.args(words).args(["--listen", "127.0.0.1:0"]).args(arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-        let place =
-            said.strip_prefix("listening on http://").and_then(|rest| rest.split_once("/mcp, token in "));
+        let place = said.strip_prefix("listening on http://").and_then(|rest| rest.split_once(", token in "));
         let (address, path) = place.unwrap_or_else(|| panic!("{said}"));
+        let address = address.trim_end_matches("/mcp");
         let token = std::fs::read_to_string(path.trim_end()).unwrap().trim_end().to_owned();
         Self { child, address: address.to_owned(), token, session: None }
     }
@@ -168,6 +177,23 @@ impl Http {
         ];
         all.extend(headers);
         self.raw("POST", "/mcp", &all, &message.to_string())
+    }
+
+    /// Asks the API as somebody who may.
+    pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {
+        self.ask_as(&self.token, method, path, body)
+    }
+
+    /// Asks the API with a token.
+    pub fn ask_as(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Reply {
+        let authorization = format!("Bearer {token}");
+        let headers = [
+            ("Host", self.address.as_str()),
+            ("Authorization", &authorization),
+            ("Content-Type", "application/json"),
+        ];
+        let body = body.map(Value::to_string).unwrap_or_default();
+        self.raw(method, &format!("/api/v1{path}"), &headers, &body)
     }
 
     /// Shakes hands; later calls are in this session.

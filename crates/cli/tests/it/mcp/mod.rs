@@ -1,6 +1,6 @@
 //! `rota mcp`: the same bytes as the command line, over both transports and in both families; the door; and how it ends.
 
-mod client;
+pub mod client;
 mod clients;
 mod ending;
 mod http;

@@ -1,0 +1,79 @@
+//! Whom a verb is asked of: the store itself, or a `rota serve` in front of one. Either way a command has the same typed
+//! input and gets the same payload or the same refusal, so what it prints cannot differ.
+
+use std::borrow::Cow;
+
+use rota_serve::client::{ClientFault, Endpoint};
+use rota_store::{AnyStore, block_on};
+use rota_verbs::said::Nature;
+use rota_verbs::{Context, Said, Verb};
+
+use crate::errors::{CliError, CliResult};
+
+/// Who answers.
+pub enum Desk {
+    /// The store, opened here.
+    Store(Box<Context<AnyStore>>),
+    /// A server, by its address.
+    Server(Box<Remote>),
+}
+
+/// A server, and what it is told of this call's surroundings.
+pub struct Remote {
+    pub endpoint: Endpoint,
+    pub surroundings: Vec<(&'static str, String)>,
+}
+
+impl Desk {
+    /// Asks for a verb and waits for the payload.
+    pub fn ask<V: Verb>(&self, input: V) -> CliResult<V::Payload> {
+        match self {
+            Self::Store(cx) => Ok(block_on(input.run(cx))?),
+            Self::Server(remote) => remote.ask(&input),
+        }
+    }
+
+    /// The store, for what cannot be asked of a server.
+    pub fn store(&self) -> CliResult<&Context<AnyStore>> {
+        match self {
+            Self::Store(cx) => Ok(cx),
+            Self::Server(remote) => Err(CliError::wants_store(&remote.endpoint.name())),
+        }
+    }
+}
+
+impl Remote {
+    fn ask<V: Verb>(&self, input: &V) -> CliResult<V::Payload> {
+        rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
+        let surroundings: Vec<(&str, Cow<'_, str>)> =
+            self.surroundings.iter().map(|(name, value)| (*name, Cow::from(value))).collect();
+        Ok(block_on(self.endpoint.ask(input, &surroundings))?)
+    }
+}
+
+impl From<ClientFault> for CliError {
+    fn from(fault: ClientFault) -> Self {
+        let message = fault.to_string();
+        match fault {
+            ClientFault::Refused(told) if told.code == "token_denied" => Self::Io(
+                "the server does not take this token: set ROTA_TOKEN to the text of its .rota/token"
+                    .to_owned(),
+            ),
+            ClientFault::Refused(told) => Self::Said(Said {
+                message,
+                hint: told.hint,
+                code: told.code,
+                exit_code: told.exit_code,
+                nature: told.nature,
+            }),
+            ClientFault::Away { .. } => Self::Said(Said {
+                message,
+                hint: None,
+                code: "store_away".into(),
+                exit_code: 75,
+                nature: Nature::Fault,
+            }),
+            ClientFault::BadAddress { .. } | ClientFault::Stranger { .. } => Self::Io(message),
+        }
+    }
+}

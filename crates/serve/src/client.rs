@@ -1,0 +1,284 @@
+//! Asking a `rota serve`: the verbs by the types of the [table](rota_verbs::table), over HTTP. One request per
+//! connection, bounded in time and size; redirects are not followed.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::uri::{Authority, Scheme};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rota_store::Secret;
+use rota_verbs::Verb;
+use rota_verbs::verb::Method;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use crate::http::PREFIX;
+use crate::listen::Told;
+
+/// How long it may take to reach a server.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long an answer may take: a store may make a call wait for half a minute, and a doctor looks at everything.
+const ANSWER: Duration = Duration::from_secs(600);
+/// The longest answer that is read.
+const ANSWER_BYTES: usize = 1 << 30;
+/// What stays as it is in a path or a query.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A server, and what it wants to see.
+#[derive(Clone)]
+pub struct Endpoint {
+    scheme: Scheme,
+    authority: Authority,
+    /// Below which it serves, without a slash at the end.
+    base: String,
+    token: Secret,
+}
+
+/// Why a server was not asked, or did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientFault {
+    /// Not the address of a server.
+    #[error("'{given}' is no address of a rota serve (e.g. http://127.0.0.1:8788)")]
+    BadAddress {
+        /// What was given.
+        given: String,
+    },
+    /// It cannot be reached, or went away.
+    #[error("{server}: {problem}")]
+    Away {
+        /// Which.
+        server: String,
+        /// Why.
+        problem: String,
+    },
+    /// It does not speak as we do.
+    #[error("{server} is no rota serve: {problem}")]
+    Stranger {
+        /// Which.
+        server: String,
+        /// What it does.
+        problem: String,
+    },
+    /// It says why not.
+    #[error("{}", .0.detail)]
+    Refused(Box<Told>),
+}
+
+impl Endpoint {
+    /// Of an address, and the token to show there.
+    pub fn new(address: &str, token: Secret) -> Result<Self, ClientFault> {
+        let bad = || ClientFault::BadAddress { given: without_user(address) };
+        let uri: Uri = address.parse().map_err(|_| bad())?;
+        let parts = uri.into_parts();
+        let scheme = parts.scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+        let (scheme, authority) = (scheme.ok_or_else(bad)?, parts.authority.ok_or_else(bad)?);
+        let path = parts.path_and_query.map_or(String::new(), |path| path.to_string());
+        let odd = authority.as_str().contains('@') || path.contains('?');
+        if odd || authority.host().is_empty() {
+            return Err(bad());
+        }
+        Ok(Self { scheme, authority, base: path.trim_end_matches('/').to_owned(), token })
+    }
+
+    /// How it is named to people.
+    pub fn name(&self) -> String {
+        format!("{}://{}{}", self.scheme, self.authority, self.base)
+    }
+
+    fn away(&self, problem: impl std::fmt::Display) -> ClientFault {
+        ClientFault::Away { server: self.name(), problem: problem.to_string() }
+    }
+
+    fn stranger(&self, problem: impl std::fmt::Display) -> ClientFault {
+        ClientFault::Stranger { server: self.name(), problem: problem.to_string() }
+    }
+
+    /// Asks for a verb in surroundings that are names and values.
+    pub async fn ask<V: Verb>(
+        &self,
+        input: &V,
+        surroundings: &[(&str, Cow<'_, str>)],
+    ) -> Result<V::Payload, ClientFault> {
+        let (path, query, body) = address_of(input, surroundings);
+        let (status, answer) = self.send(V::ROUTE.method.word(), &path, &query, body).await?;
+        if status != StatusCode::OK {
+            let told: Told = serde_json::from_slice(&answer).map_err(|_| self.stranger(status))?;
+            return Err(ClientFault::Refused(Box::new(told)));
+        }
+        serde_json::from_slice(&answer).map_err(|error| self.stranger(error))
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: Option<String>,
+    ) -> Result<(StatusCode, Bytes), ClientFault> {
+        let target = format!("{}{PREFIX}{path}{query}", self.base);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(target)
+            .header(HOST, self.authority.as_str())
+            .header(AUTHORIZATION, format!("Bearer {}", self.token.expose()));
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())));
+        let request = request.map_err(|error| self.stranger(error))?;
+        let stream =
+            within(CONNECT, self.connect()).await.unwrap_or_else(|| Err(self.away("no connection")))?;
+        within(ANSWER, self.exchange(stream, request)).await.unwrap_or_else(|| Err(self.away("no answer")))
+    }
+
+    async fn exchange(
+        &self,
+        stream: Box<dyn Stream>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(StatusCode, Bytes), ClientFault> {
+        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = shaken.map_err(|error| self.away(error))?;
+        let answered = async {
+            let response = sender.send_request(request).await.map_err(|error| self.away(error))?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(|error| self.away(error))?;
+            Ok((head.status, body.to_bytes()))
+        };
+        let (mut answered, mut connection) = (std::pin::pin!(answered), std::pin::pin!(connection));
+        let mut closed = false;
+        std::future::poll_fn(|cx| {
+            // A connection that breaks is told to whoever waits for the answer.
+            closed = closed || connection.as_mut().poll(cx).is_ready();
+            answered.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, ClientFault> {
+        let is_tls = self.scheme == Scheme::HTTPS;
+        let port = self.authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let host = self.authority.host();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let stream = TcpStream::connect((host, port)).await.map_err(|error| self.away(error))?;
+        stream.set_nodelay(true).map_err(|error| self.away(error))?;
+        if !is_tls {
+            return Ok(Box::new(stream));
+        }
+        let name =
+            rustls::pki_types::ServerName::try_from(host.to_owned()).map_err(|error| self.away(error))?;
+        let config = tls().map_err(|error| self.away(error))?;
+        let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream).await;
+        Ok(Box::new(stream.map_err(|error| self.away(error))?))
+    }
+}
+
+/// What HTTP is spoken over.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, future).await.ok()
+}
+
+/// Servers are trusted whose authority the system knows.
+fn tls() -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// Nothing that could be a password is told.
+fn without_user(address: &str) -> String {
+    match address.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => address.to_owned(),
+    }
+}
+
+/// Where an input goes: into the path what the path names, and the rest into the query or the body.
+fn address_of<V: Verb>(input: &V, surroundings: &[(&str, Cow<'_, str>)]) -> (String, String, Option<String>) {
+    let encoded = |text: &str| utf8_percent_encode(text, PLAIN).to_string();
+    let route = V::ROUTE;
+    let value = serde_json::value::to_raw_value(input).unwrap_or_else(|error| unreachable!("{error}"));
+    let mut fields: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
+        serde_json::from_str(value.get()).unwrap_or_else(|error| unreachable!("{error}"));
+    let part = |part: &str, fields: &mut std::collections::BTreeMap<_, _>| {
+        let Some(name) = part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) else {
+            return part.to_owned();
+        };
+        let value = fields.remove(name).map(|value: Box<serde_json::value::RawValue>| text_of(value.get()));
+        encoded(&value.unwrap_or_default())
+    };
+    let path: Vec<String> = route.path.split('/').map(|name| part(name, &mut fields)).collect();
+    let mut pairs: Vec<(String, String)> =
+        surroundings.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect();
+    let in_body = !matches!(route.method, Method::Get | Method::Delete);
+    let body =
+        in_body.then(|| serde_json::to_string(&fields).unwrap_or_else(|error| unreachable!("{error}")));
+    if !in_body {
+        pairs.extend(fields.into_iter().map(|(name, value)| (name, text_of(value.get()))));
+    }
+    let pairs: Vec<String> =
+        pairs.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+    let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
+    (path.join("/"), query, body)
+}
+
+/// A text without its quotes; numbers and flags as they are.
+fn text_of(json: &str) -> String {
+    match serde_json::from_str::<Value>(json) {
+        Ok(Value::String(text)) => text,
+        _ => json.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rota_verbs::table::{ClaimTask, ListTasks, ShowTask, UnblockTask};
+
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let here = [("scope", Cow::from("a b"))];
+        let show = ShowTask { id: "a/b".into(), with_deps: true };
+        assert_eq!(
+            address_of(&show, &here),
+            ("/tasks/a%2Fb".into(), "?scope=a%20b&withDeps=true".into(), None)
+        );
+        let unblock = UnblockTask { id: "ä".into(), by: "..".into() };
+        assert_eq!(address_of(&unblock, &[]), ("/tasks/%C3%A4/blockers/..".into(), String::new(), None));
+        let list = ListTasks { queue: "q".into(), status: None, all: false, assignee: None };
+        assert_eq!(address_of(&list, &[]), ("/tasks".into(), "?queue=q".into(), None));
+        let claim = ClaimTask { id: None, queue: "q".into(), lease: Some(5), category: None, specs: None };
+        let body = Some(r#"{"lease":5,"queue":"q"}"#.to_owned());
+        assert_eq!(address_of(&claim, &here), ("/claims".into(), "?scope=a%20b".into(), body));
+    }
+
+    #[test]
+    fn endpoints() {
+        let named = |address: &str| match Endpoint::new(address, "t".into()) {
+            Ok(endpoint) => endpoint.name(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(named("http://127.0.0.1:8788"), "http://127.0.0.1:8788");
+        assert_eq!(named("https://rota.example/team/"), "https://rota.example/team");
+        assert_eq!(named("http://[::1]:1"), "http://[::1]:1");
+        for bad in ["http://", "ftp://a", "http://u:secret@a", "http://a?b"] {
+            assert!(named(bad).contains("is no address of a rota serve"), "{bad}");
+            assert!(!named(bad).contains("secret"));
+        }
+    }
+}

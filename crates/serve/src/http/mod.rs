@@ -1,0 +1,284 @@
+//! The HTTP API: every verb of the [table](rota_verbs::table) below `/api/v1`, with the JSON that the command line prints.
+//!
+//! A call runs on a thread of its own under one of a limited number of turns, so that a store that makes it wait holds
+//! up nobody else. The server can stand alone or be one task of a program that does more: [`serve_api`] takes a
+//! listener, a door and what tells it to stop.
+
+mod access;
+mod operations;
+mod request;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use rota_door::{Caller, Denied, Door};
+use rota_store::{AnyStore, block_on};
+use rota_verbs::verb::Telling;
+use rota_verbs::{Context, Said, mirror, sched, settle};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub use operations::{Operation, PREFIX};
+pub use request::SURROUNDINGS;
+
+use crate::listen::{Answer, Problem, serve};
+use operations::Failure;
+use request::Asked;
+
+/// The longest body: a plan of some ten thousand tasks.
+const BODY_BYTES: usize = 16 * 1_024 * 1_024;
+/// Calls under way at once; more wait.
+const CALLS: u32 = 16;
+/// How long calls that are under way may take when the server is told to stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a server works with.
+pub struct Settings {
+    /// The store, the scope and the host, unless a call says otherwise.
+    pub context: Context<AnyStore>,
+    /// Where the copy of the policy is written; none for nowhere.
+    pub policy_file: Option<PathBuf>,
+}
+
+/// The server: one for all its callers.
+#[derive(Clone)]
+pub struct Api {
+    settings: Arc<Settings>,
+    calls: Arc<Semaphore>,
+}
+
+impl Api {
+    /// On a store.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings: Arc::new(settings), calls: Arc::new(Semaphore::new(CALLS as usize)) }
+    }
+
+    /// Who sent a request; nobody in particular where everybody may look.
+    fn admit(door: &Door, parts: &Parts) -> Result<Option<Caller>, Denied> {
+        if is_open(parts.uri.path()) {
+            return door.check_address(parts).map(|()| None);
+        }
+        door.admit(parts).map(Some)
+    }
+
+    async fn answer(self, request: Request<Full<Bytes>>) -> Answer {
+        let (mut parts, body) = request.into_parts();
+        let caller = parts.extensions.remove::<Option<Caller>>().flatten();
+        let body = match body.collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(never) => match never {},
+        };
+        match self.route(&parts, body, caller).await {
+            Ok(answer) => answer,
+            Err(problem) => problem.response(),
+        }
+    }
+
+    async fn route(&self, parts: &Parts, body: Bytes, caller: Option<Caller>) -> Result<Answer, Problem> {
+        let path = parts.uri.path();
+        match path {
+            "/healthz" => return plain(parts, "ok\n"),
+            "/readyz" => return self.ready(parts).await,
+            _ => {}
+        }
+        let Some(caller) = caller else { return Err(Problem::from(Denied::Token)) };
+        let below = path.strip_prefix(PREFIX).ok_or_else(|| not_found(path))?;
+        let found: Vec<_> =
+            Operation::all().iter().filter_map(|one| Some((one, one.matches(below)?))).collect();
+        let Some((operation, named)) = found.iter().find(|(one, _)| one.has_method(&parts.method)) else {
+            if found.is_empty() {
+                return Err(not_found(path));
+            }
+            let methods: Vec<&str> = found.iter().map(|(one, _)| one.route.method.word()).collect();
+            return Err(not_allowed(&methods));
+        };
+        let asked = request::read(operation, named, parts, &body)?;
+        let text = self.call(operation, asked, caller).await?;
+        Ok(answer("application/json", text))
+    }
+
+    /// Whether the store answers.
+    async fn ready(&self, parts: &Parts) -> Result<Answer, Problem> {
+        let settings = Arc::clone(&self.settings);
+        let asked =
+            tokio::task::spawn_blocking(move || block_on(rota_verbs::policy::history(&settings.context)));
+        match asked.await {
+            Ok(Ok(_)) => plain(parts, "ready\n"),
+            Ok(Err(error)) => Err(problem(&Said::of(&error))),
+            Err(failed) => Err(internal(&failed.to_string())),
+        }
+    }
+
+    async fn call(
+        &self,
+        operation: &'static Operation,
+        asked: Asked,
+        caller: Caller,
+    ) -> Result<String, Problem> {
+        let turn = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| stopping())?;
+        let settings = Arc::clone(&self.settings);
+        let mut gone = Gone::default();
+        let is_gone = Arc::clone(&gone.flag);
+        let called = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            perform(&settings, operation, &asked, &caller, &is_gone)
+        });
+        let text = called.await.map_err(|failed| internal(&failed.to_string()))?;
+        gone.is_answered = true;
+        text
+    }
+
+    /// Waits until no call is under way, for a bounded time, and lets none begin any more.
+    async fn rest(&self) {
+        // What is still under way after that is cut off like by a crash: it was not acknowledged.
+        drop(tokio::time::timeout(GRACE, self.calls.acquire_many(CALLS)).await);
+        self.calls.close();
+    }
+}
+
+/// Serves until `stop` says so; calls that are under way are answered first.
+pub async fn serve_api(api: Api, listener: TcpListener, door: Door, stop: CancellationToken) {
+    let ending = stop.clone();
+    let (each, last) = (api.clone(), api);
+    let rest = async move {
+        ending.cancelled().await;
+        last.rest().await;
+    };
+    let admit = move |parts: &Parts| Api::admit(&door, parts);
+    let handler = move |request| each.clone().answer(request);
+    tokio::join!(serve(listener, admit, BODY_BYTES, handler, stop), rest);
+}
+
+fn perform(
+    settings: &Settings,
+    operation: &Operation,
+    asked: &Asked,
+    caller: &Caller,
+    gone: &AtomicBool,
+) -> Result<String, Problem> {
+    let cx = request::context(&settings.context, &asked.surroundings)?;
+    let cx = match caller {
+        Caller::Operator => cx,
+        Caller::Lease(claim) => access::narrow(claim, operation, asked, cx)?,
+    };
+    let told = |error| match operation.route.telling {
+        Telling::WithHint => problem(&Said::of(&error)),
+        Telling::OneLine => problem(&Said::in_one_line(&error)),
+    };
+    let text = (operation.run)(&cx, &asked.input).map_err(|failure| match failure {
+        Failure::Input(error) => Problem::new(StatusCode::BAD_REQUEST, "bad_request", error.to_string()),
+        Failure::Verb(error) => told(error),
+    })?;
+    let publishes = matches!(operation.route.name, "policy apply" | "sched policy set");
+    if let Some(file) = settings.policy_file.as_ref().filter(|_| publishes) {
+        // The store decides, so a copy that cannot be written is no failure of what was done.
+        drop(block_on(mirror::write(&cx, file)));
+    }
+    if gone.load(Ordering::Acquire) {
+        give_back(operation.route.name, cx, &text);
+    }
+    Ok(text)
+}
+
+/// Nobody waits for the answer any more, so nobody would work under these leases before they run out.
+fn give_back(name: &str, cx: Context<AnyStore>, text: &str) {
+    let payload: Value = serde_json::from_str(text).unwrap_or_default();
+    match name {
+        "task claim" => {
+            let text = |key: &str| payload[key].as_str().map(str::to_owned);
+            let cx = Context { lease: text("leaseId"), agent: None, ..cx };
+            // A lease that cannot be given back runs out.
+            drop(block_on(settle::release(&cx, &text("id").unwrap_or_default())));
+        }
+        "sched lease" => {
+            for lease in payload["leases"].as_array().into_iter().flatten() {
+                let lease = lease["leaseId"].as_str().unwrap_or_default();
+                drop(block_on(sched::release(&cx, lease, false, None)));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Notices that the caller went away: its request is dropped before it was answered.
+#[derive(Default)]
+struct Gone {
+    flag: Arc<AtomicBool>,
+    is_answered: bool,
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.flag.store(!self.is_answered, Ordering::Release);
+    }
+}
+
+fn is_open(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}
+
+fn answer(kind: &'static str, text: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Full::new(text.into()).boxed());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn plain(parts: &Parts, text: &'static str) -> Result<Answer, Problem> {
+    if parts.method == http::Method::GET || parts.method == http::Method::HEAD {
+        return Ok(answer("text/plain; charset=utf-8", text));
+    }
+    Err(not_allowed(&["GET", "HEAD"]))
+}
+
+fn not_found(path: &str) -> Problem {
+    let detail = format!("nothing is at {}", rota_core::text::escaped(path));
+    Problem::new(StatusCode::NOT_FOUND, "not_found", detail)
+}
+
+fn not_allowed(methods: &[&str]) -> Problem {
+    let allowed = methods.join(", ");
+    let problem = Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!("allowed here: {allowed}"),
+    );
+    match HeaderValue::from_str(&allowed) {
+        Ok(allowed) => problem.with_header(ALLOW, allowed),
+        Err(_) => problem,
+    }
+}
+
+fn stopping() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the server is about to end").with_exit_code(75)
+}
+
+fn internal(detail: &str) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+}
+
+/// What a verb says, over HTTP.
+fn problem(said: &Said) -> Problem {
+    let status = match (said.is_fault(), said.exit_code, said.code.as_ref()) {
+        (true, 75, _) => StatusCode::SERVICE_UNAVAILABLE,
+        (true, ..) => StatusCode::INTERNAL_SERVER_ERROR,
+        (_, _, "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found") => {
+            StatusCode::NOT_FOUND
+        }
+        (
+            _,
+            _,
+            "bad_value" | "bad_name" | "bad_line" | "bad_policy" | "unknown_queue" | "unknown_dependency",
+        ) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::CONFLICT,
+    };
+    Problem::said(status, said)
+}

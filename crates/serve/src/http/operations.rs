@@ -1,0 +1,146 @@
+//! The verbs as operations of the API: found by method and path, called with the text of their input.
+
+use std::sync::OnceLock;
+
+use rota_store::{AnyStore, block_on};
+use rota_verbs::table::visit_all;
+use rota_verbs::verb::{Method, Route, Visitor};
+use rota_verbs::{Context, Error, Payload, Verb};
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value};
+
+/// What all verbs are below.
+pub const PREFIX: &str = "/api/v1";
+
+/// One verb.
+pub struct Operation {
+    /// Where it is found, and who may use it.
+    pub route: Route,
+    /// Its input's fields, as JSON Schemas.
+    pub fields: Map<String, Value>,
+    /// Reads its input, carries it out, and writes the payload.
+    pub run: fn(&Context<AnyStore>, &str) -> Result<String, Failure>,
+    /// Describes its input.
+    pub input: fn(&mut SchemaGenerator) -> Schema,
+    /// Describes its payload.
+    pub payload: fn(&mut SchemaGenerator) -> Schema,
+}
+
+/// Why an operation has no payload.
+pub enum Failure {
+    /// The input is not one.
+    Input(serde_json::Error),
+    /// The verb says why.
+    Verb(Error),
+}
+
+impl Operation {
+    /// Every operation.
+    pub fn all() -> &'static [Self] {
+        static ALL: OnceLock<Vec<Operation>> = OnceLock::new();
+        ALL.get_or_init(|| {
+            let mut list = Listed(Vec::new());
+            visit_all(&mut list);
+            list.0
+        })
+    }
+
+    /// The parts of a path that this operation's path names, if it is that.
+    pub fn matches<'p>(&self, path: &'p str) -> Option<Vec<(&'static str, &'p str)>> {
+        let (mut given, mut wanted) = (path.split('/'), self.route.path.split('/'));
+        let mut named = Vec::new();
+        loop {
+            match (given.next(), wanted.next()) {
+                (None, None) => return Some(named),
+                (Some(part), Some(name)) => {
+                    match name.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+                        Some(name) if !part.is_empty() => named.push((name, part)),
+                        _ if part == name => {}
+                        _ => return None,
+                    }
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// The method as the request says it.
+    pub fn has_method(&self, method: &http::Method) -> bool {
+        self.route.method.word() == method.as_str()
+    }
+
+    /// Whether its input comes with the address alone.
+    pub fn has_no_body(&self) -> bool {
+        self.route.method.has_no_body()
+    }
+
+    /// Whether it changes nothing.
+    pub fn reads(&self) -> bool {
+        self.route.method == Method::Get
+    }
+}
+
+struct Listed(Vec<Operation>);
+
+impl Visitor for Listed {
+    fn visit<V: Verb>(&mut self) {
+        let schema = schemars::schema_for!(V);
+        let fields = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+        self.0.push(Operation {
+            route: V::ROUTE,
+            fields,
+            run: run::<V>,
+            input: |generator| generator.subschema_for::<V>(),
+            payload: |generator| generator.subschema_for::<V::Payload>(),
+        });
+    }
+}
+
+fn run<V: Verb>(cx: &Context<AnyStore>, input: &str) -> Result<String, Failure> {
+    let input: V = serde_json::from_str(input).map_err(Failure::Input)?;
+    let payload = block_on(input.run(cx)).map_err(Failure::Verb)?;
+    Ok(Payload::new(payload).to_text())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_operations_are_found_at_one_place() {
+        let mut seen = BTreeSet::new();
+        for Operation { route, .. } in Operation::all() {
+            let shape: Vec<&str> =
+                route.path.split('/').map(|part| if part.starts_with('{') { "{}" } else { part }).collect();
+            assert!(seen.insert((route.method.word(), shape.join("/"))), "{}", route.name);
+            assert!(seen.insert(("name", route.name.to_owned())), "{}", route.name);
+        }
+    }
+
+    #[test]
+    fn what_a_path_names_is_a_field() {
+        for Operation { route, fields, .. } in Operation::all() {
+            let named = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+            for name in named {
+                assert!(fields.contains_key(name), "{}: {name}", route.name);
+            }
+        }
+    }
+
+    #[test]
+    fn paths() {
+        let found = |path: &str| -> Vec<&str> {
+            Operation::all()
+                .iter()
+                .filter(|one| one.matches(path).is_some())
+                .map(|one| one.route.name)
+                .collect()
+        };
+        assert_eq!(found("/tasks/a/done"), ["task done"]);
+        assert_eq!(found("/tasks/a%2Fb"), ["task show", "task update", "task delete"]);
+        assert_eq!(found("/tasks/"), [""; 0]);
+        assert_eq!(found("/policies/schema"), ["policy schema"]);
+    }
+}
