@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::id::TaskId;
+use crate::json;
 use crate::lease::{Fence, LeaseId};
 use crate::status::{Outcome, Status};
 use crate::task::{BadChange, Changes, Task};
@@ -104,6 +105,30 @@ pub struct EventData {
     pub facts: Changes,
 }
 
+/// The fields of a task that are columns of its events.
+const COLUMNS: [&str; 2] = ["status", "updatedAt"];
+
+impl EventData {
+    /// The JSON of this with the changes from one state of a task to the next, which it does not have yet: the same as
+    /// of [`Event::of_change`], but for the order of the changes, and much faster.
+    pub fn text_with_changes(&self, old: &Task, next: &Task) -> String {
+        let mut text = Vec::with_capacity(192);
+        if *self == Self::default() {
+            text.push(b'{');
+        } else {
+            if let Err(error) = serde_json::to_writer(&mut text, self) {
+                panic!("event data of ours is not JSON: {error}");
+            }
+            *text.last_mut().unwrap_or(&mut 0) = b',';
+        }
+        json::push_key(&mut text, "changes");
+        let start = text.len();
+        old.write_changes_except(&COLUMNS, next, &mut text);
+        text.extend_from_slice(if text.len() == start { b"{}}" } else { b"}}" });
+        String::from_utf8(text).unwrap_or_else(|error| panic!("JSON of ours is not UTF-8: {error}"))
+    }
+}
+
 /// One row of the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
@@ -137,10 +162,9 @@ impl Event {
     /// The event of a change to a task. The caller numbers it.
     pub fn of_change(kind: EventKind, old: Option<&Task>, next: &Task) -> Self {
         let blank = || Task::new(&next.scope, next.id.clone(), "", "", next.updated_at);
-        let columns = ["status", "updatedAt"];
         let changes = match old {
-            Some(old) => old.changes_except(&columns, next),
-            None => blank().changes_except(&columns, next),
+            Some(old) => old.changes_except(&COLUMNS, next),
+            None => blank().changes_except(&COLUMNS, next),
         };
         let seq = old.is_none().then_some(next.seq);
         Self {
@@ -262,6 +286,31 @@ mod tests {
             assert_eq!((EventKind::from_word(word), kind.word()), (Some(kind), word));
         }
         assert_eq!(EventKind::from_word("exploded"), None);
+    }
+
+    #[test]
+    fn text_with_changes_reads_as_the_event() {
+        let task = Task::new("s", TaskId::from_stored("a".into()), "tasks", "A", UnixMillis::new(1));
+        let active = Task {
+            status: Status::Active,
+            assignee: Some("x \"y\" \n".into()),
+            lease_expires_at: Some(UnixMillis::new(9)),
+            steps: vec!["ü".into()],
+            updated_at: UnixMillis::new(3),
+            ..task.clone()
+        };
+        let reason = EventData { reason: Some("because".into()), ..EventData::default() };
+        let facts = [("artifactPresent".to_owned(), json::Json::of(&true))].into();
+        let facts = EventData { outcome: Some(Outcome::Done), facts, ..EventData::default() };
+        for (old, next) in [(&task, &active), (&active, &task), (&task, &task)] {
+            for data in [&EventData::default(), &reason, &facts] {
+                let text = data.text_with_changes(old, next);
+                let read: EventData =
+                    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+                let changes = Event::of_change(EventKind::Edited, Some(old), next).data.changes;
+                assert_eq!(read, EventData { changes, ..data.clone() }, "{text}");
+            }
+        }
     }
 
     #[test]

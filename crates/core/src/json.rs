@@ -45,6 +45,23 @@ impl Json {
     }
 }
 
+/// Adds a member to the text of an object that is being written: the brace or comma before it, the key, the value.
+/// Panics on a type that cannot be written as JSON, which is a bug in this program.
+pub(crate) fn push_member<T: Serialize + ?Sized>(text: &mut Vec<u8>, key: &str, value: &T) {
+    text.push(if text.is_empty() || text.ends_with(b":") { b'{' } else { b',' });
+    push_key(text, key);
+    if let Err(error) = serde_json::to_writer(text, value) {
+        panic!("a value of ours is not JSON: {error}");
+    }
+}
+
+/// A key of ours, which needs no escapes, and its colon.
+pub(crate) fn push_key(text: &mut Vec<u8>, key: &str) {
+    text.push(b'"');
+    text.extend_from_slice(key.as_bytes());
+    text.extend_from_slice(b"\":");
+}
+
 fn without_white_space(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     let (mut in_string, mut escaped) = (false, false);

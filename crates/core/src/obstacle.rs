@@ -260,6 +260,10 @@ pub enum Stage {
 impl Stage {
     /// Judges a task.
     pub fn of(task: &Task, facts: &Facts, now: UnixMillis) -> Self {
+        if task.status != Status::Open {
+            // That alone is an obstacle, and no need to name it.
+            return Self::Obstructed;
+        }
         match obstacles(task, facts, now).as_slice() {
             [] => Self::Ready,
             [Obstacle::CoolingDown { .. }] => Self::Cooling,

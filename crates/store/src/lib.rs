@@ -27,8 +27,8 @@ pub use secret::Secret;
 pub use store::{Access, Intent, Store, block_on, run_here, runtime, use_runtime};
 pub use tx::{
     AgentRow, AnyTx, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, GateTokenRow, HeadQuery,
-    Level, ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter,
-    UsageRow,
+    Level, ListFilter, Moved, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx,
+    UsageFilter, UsageRow,
 };
 pub use upkeep::{BadCursor, Cursor, Upkeep};
 pub use watch::Watch;

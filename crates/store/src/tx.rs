@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use rota_core::event::Event;
+use rota_core::event::{Event, EventData, EventKind};
 use rota_core::obstacle::Stage;
 use rota_core::policy::GateLevel;
 use rota_core::rank::Rankable;
-use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
+use rota_core::{Fence, Json, Policy, Status, Task, TaskId, UnixMillis};
 
 use crate::fault::Fault;
 use crate::intents::Call;
@@ -294,10 +294,45 @@ pub struct AtOnce<'a> {
 /// What of it was done.
 #[derive(Clone, Debug)]
 pub struct DoneAtOnce {
-    /// The task after each step; none for a step that was not taken.
+    /// The task after each step, none for a step that was not taken; nothing at all if none was.
     pub steps: Vec<Option<Task>>,
     /// What was granted; none if the claim was not tried.
     pub granted: Option<Vec<Grant>>,
+}
+
+/// A task that moves on, and what its event says.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved<'a> {
+    /// The task before.
+    pub old: &'a Task,
+    /// The task after.
+    pub next: &'a Task,
+    /// What is kept beside it.
+    pub standing: Standing,
+    /// What happened.
+    pub kind: EventKind,
+    /// Which lease it belongs to.
+    pub fence: Option<Fence>,
+    /// The rest, without the changes.
+    pub data: &'a EventData,
+    /// Who did it.
+    pub actor: Option<&'a str>,
+    /// The policy it was decided by.
+    pub policy: &'a str,
+}
+
+impl Moved<'_> {
+    /// Its journal row.
+    pub fn event(&self) -> Event {
+        let event = Event::of_change(self.kind, Some(self.old), self.next);
+        Event {
+            fence: self.fence,
+            actor: self.actor.map(str::to_owned),
+            policy: Some(self.policy.to_owned()),
+            data: EventData { changes: event.data.changes, ..self.data.clone() },
+            ..event
+        }
+    }
 }
 
 /// Whether an edit touched what a lease never moves; stores write the two parts apart.
@@ -328,8 +363,8 @@ macro_rules! tx {
 
             /// Does as much of a settlement and the claim after it as the store can without looking any further, before
             /// anything else of the transaction. What it does is durable at once; the rest is the caller's.
-            fn at_once(&mut self, work: &AtOnce<'_>) -> impl Future<Output = Result<DoneAtOnce, Fault>> + Send {
-                async move { Ok(DoneAtOnce { steps: vec![None; work.steps.len()], granted: None }) }
+            fn at_once(&mut self, _work: &AtOnce<'_>) -> impl Future<Output = Result<DoneAtOnce, Fault>> + Send {
+                async { Ok(DoneAtOnce { steps: Vec::new(), granted: None }) }
             }
 
             /// Adds tasks in one go if the store can and nothing speaks against it, before anything else of the
@@ -340,6 +375,27 @@ macro_rules! tx {
                 _tasks: &[NewTask],
             ) -> impl Future<Output = Result<Option<Vec<Task>>, Fault>> + Send {
                 async { Ok(None) }
+            }
+
+            /// All of these tasks in this order, if the store can say at once that each exists, has no parent, and nobody
+            /// waits for it; they stay as they are until the end. None says nothing about any of them.
+            fn lone_tasks(
+                &mut self,
+                _scope: &str,
+                _ids: &[&TaskId],
+            ) -> impl Future<Output = Result<Option<Vec<Row>>, Fault>> + Send {
+                async { Ok(None) }
+            }
+
+            /// Replaces tasks whose count of blockers stays, each with its event, in this order.
+            fn move_on(&mut self, moved: &[Moved<'_>]) -> impl Future<Output = Result<(), Fault>> + Send {
+                async move {
+                    for moved in moved {
+                        self.update(moved.old, moved.next, &moved.standing).await?;
+                        self.append(&moved.event()).await?;
+                    }
+                    Ok(())
+                }
             }
 
             /// Makes it durable. A crash before this returns leaves all of it or nothing.
@@ -384,6 +440,22 @@ macro_rules! tx {
                     Self::Memory(tx) => tx.add_at_once(call, tasks).await,
                     Self::Sqlite(tx) => tx.add_at_once(call, tasks).await,
                     Self::Postgres(tx) => tx.add_at_once(call, tasks).await,
+                }
+            }
+
+            async fn lone_tasks(&mut self, scope: &str, ids: &[&TaskId]) -> Result<Option<Vec<Row>>, Fault> {
+                match self {
+                    Self::Memory(tx) => tx.lone_tasks(scope, ids).await,
+                    Self::Sqlite(tx) => tx.lone_tasks(scope, ids).await,
+                    Self::Postgres(tx) => tx.lone_tasks(scope, ids).await,
+                }
+            }
+
+            async fn move_on(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
+                match self {
+                    Self::Memory(tx) => tx.move_on(moved).await,
+                    Self::Sqlite(tx) => tx.move_on(moved).await,
+                    Self::Postgres(tx) => tx.move_on(moved).await,
                 }
             }
 

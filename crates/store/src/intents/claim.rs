@@ -133,9 +133,28 @@ pub(super) async fn grant_by<T: Tx>(
         room: Room::new(policy, active),
         beside: Vec::new(),
     };
+    let chosen = choose(tx, cx, choice).await?;
+    let plain = matches!(how.command, Command::Claim { .. });
+    if plain && chosen.iter().all(|row| row.task.parent.is_none()) {
+        return grant_lone(tx, cx, &chosen, &how.command).await;
+    }
     let mut granted = Vec::new();
-    for row in choose(tx, cx, choice).await? {
+    for row in chosen {
         granted.push(grant(tx, cx, &row, &how.command).await?);
+    }
+    Ok(granted)
+}
+
+/// Grants tasks that have no parent. A plain grant means nothing for those below, so all are written in one go.
+async fn grant_lone<T: Tx>(tx: &mut T, cx: &Cx, chosen: &[Row], command: &Command) -> Outcome<Vec<Grant>> {
+    let mut changes = Vec::with_capacity(chosen.len());
+    for row in chosen {
+        changes.push((row, granting(cx, row, command)?));
+    }
+    let mut granted = Vec::with_capacity(chosen.len());
+    for task in write::save_lone(tx, cx, changes).await? {
+        let blockers = tx.blockers(&cx.scope, &task.id).await?;
+        granted.push(Grant { task, blockers });
     }
     Ok(granted)
 }
@@ -204,10 +223,9 @@ pub(super) async fn choose<T: Tx>(tx: &mut T, cx: &Cx, from: Choice<'_>) -> Resu
         let priorities = level.iter().map(|level| level.priority).chain(beside_by_priority.keys().copied());
         let Some(priority) = priorities.min() else { break };
         after = Some(priority);
-        let mut rows = beside_by_priority.remove(&priority).unwrap_or_default();
-        rows.extend(
-            level.filter(|level| level.priority == priority).into_iter().flat_map(|level| level.rows),
-        );
+        let level = level.filter(|level| level.priority == priority);
+        let mut rows = level.map_or(Vec::new(), |level| level.rows);
+        rows.extend(beside_by_priority.remove(&priority).unwrap_or_default());
         rows.sort_by_key(|row| row.task.seq);
         rows.dedup_by_key(|row| row.task.seq);
         let candidates = rows.iter().map(|row| candidate(row, policy)).collect();
@@ -228,14 +246,19 @@ pub(super) fn candidate(row: &Row, policy: &QueuePolicy) -> Candidate {
     }
 }
 
-async fn grant<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, command: &Command) -> Outcome<Grant> {
+/// What a grant changes, with the facts it was decided by.
+fn granting(cx: &Cx, row: &Row, command: &Command) -> Result<write::Change, Refusal> {
     let applied = transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now)?;
     let facts =
         row.task.triggered_by.iter().map(|_| write::fact("artifactPresent", &row.task.artifact_present));
     let data = EventData { facts: facts.collect(), ..EventData::default() };
     let fence = Some(applied.task.fence);
     let kind = rota_core::event::EventKind::Step(applied.verb);
-    let row = write::save(tx, cx, row, write::Change { next: applied.task, kind, fence, data }).await?;
+    Ok(write::Change { next: applied.task, kind, fence, data })
+}
+
+async fn grant<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, command: &Command) -> Outcome<Grant> {
+    let row = write::save(tx, cx, row, granting(cx, row, command)?).await?;
     let blockers = tx.blockers(&cx.scope, &row.task.id).await?;
     Ok(Grant { task: row.task, blockers })
 }

@@ -1,10 +1,11 @@
 //! Steps of the state machine on tasks that exist: settle, renew, park, pause, reset, delete and the rest.
 
-use rota_core::transition::Command;
+use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Status, Task, TaskId};
 
 use super::claim::{Claim, Grant, grant_next};
-use super::{Call, Cx, find_queue, write};
+use super::write::{self, Change};
+use super::{Call, Cx, find_queue};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
 use crate::tx::{AtOnce, DoneAtOnce, Filter, ListFilter, Tx};
@@ -57,7 +58,7 @@ impl Intent for Settle {
         let at_once = AtOnce { call: &self.call, steps: &self.steps, then: self.then.as_ref() };
         let DoneAtOnce { steps: taken, granted } = tx.at_once(&at_once).await?;
         let then = self.then.as_ref().filter(|_| granted.is_none());
-        if taken.iter().all(Option::is_some) && then.is_none() {
+        if taken.len() == self.steps.len() && taken.iter().all(Option::is_some) && then.is_none() {
             let steps = taken.into_iter().flatten().map(Ok).collect();
             return Ok(Settled { steps, granted: granted.unwrap_or_default() });
         }
@@ -67,19 +68,69 @@ impl Intent for Settle {
             Some(claim) => Cx::open_for_grant(tx, &self.call, &claim.queue).await?,
             None => (Cx::open(tx, &self.call).await?, None),
         };
-        let mut steps = Vec::with_capacity(self.steps.len());
-        for (step, taken) in self.steps.iter().zip(taken) {
-            steps.push(match taken {
-                Some(task) => Ok(task),
-                None => take(tx, &cx, step).await?,
-            });
-        }
+        let alone = match taken.iter().all(Option::is_none) {
+            true => take_alone(tx, &cx, &self.steps).await?,
+            false => None,
+        };
+        let steps = match alone {
+            Some(steps) => steps,
+            None => take_each(tx, &cx, &self.steps, taken).await?,
+        };
         let granted = match then {
             Some(claim) => grant_next(tx, &cx, claim, queue).await?,
             None => granted.unwrap_or_default(),
         };
         Ok(Settled { steps, granted })
     }
+}
+
+/// Takes many steps in one go, if each finishes a task of its own, and what happens to it means nothing for others.
+async fn take_alone<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    steps: &[Step],
+) -> Result<Option<Vec<Result<Task, Refusal>>>, Fault> {
+    let plain = steps.len() > 1 && steps.iter().all(|step| matches!(step.command, Command::Done { .. }));
+    if !plain {
+        return Ok(None);
+    }
+    let ids: Vec<&TaskId> = steps.iter().map(|step| &step.id).collect();
+    let Some(rows) = tx.lone_tasks(&cx.scope, &ids).await? else { return Ok(None) };
+    let mut refused = Vec::with_capacity(steps.len());
+    let mut changes = Vec::with_capacity(steps.len());
+    for (row, Step { command, .. }) in rows.iter().zip(steps) {
+        match transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now) {
+            Ok(applied) => {
+                changes.push((row, Change::of(applied, command)));
+                refused.push(None);
+            }
+            Err(refusal) => refused.push(Some(refusal)),
+        }
+    }
+    let mut settled = write::save_lone(tx, cx, changes).await?;
+    let taken = refused.into_iter().filter_map(|refusal| match refusal {
+        Some(refusal) => Some(Err(refusal)),
+        None => settled.next().map(Ok),
+    });
+    Ok(Some(taken.collect()))
+}
+
+/// Takes one step after the other, but for those that were taken before.
+async fn take_each<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    steps: &[Step],
+    taken: Vec<Option<Task>>,
+) -> Result<Vec<Result<Task, Refusal>>, Fault> {
+    let mut each = Vec::with_capacity(steps.len());
+    let mut taken = taken.into_iter();
+    for step in steps {
+        each.push(match taken.next().flatten() {
+            Some(task) => Ok(task),
+            None => take(tx, cx, step).await?,
+        });
+    }
+    Ok(each)
 }
 
 async fn take<T: Tx>(tx: &mut T, cx: &Cx, step: &Step) -> Result<Result<Task, Refusal>, Fault> {

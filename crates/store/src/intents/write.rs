@@ -8,7 +8,7 @@ use rota_core::{Fence, Json, Refusal, Status, Task};
 
 use super::{Cx, family};
 use crate::fault::{Error, Fault, Outcome};
-use crate::tx::{Row, Standing, Tx};
+use crate::tx::{Moved, Row, Standing, Tx};
 
 /// A task's next state, and what to say about it.
 pub(super) struct Change {
@@ -103,17 +103,54 @@ pub(super) async fn save_alone<T: Tx>(
 }
 
 async fn write<T: Tx>(tx: &mut T, cx: &Cx, old: &Row, change: Change) -> Result<(Row, Facts), Fault> {
+    let (row, event) = changed(cx, old, change);
+    let facts = facts(tx, cx, &row).await?;
+    tx.update(&old.task, &row.task, &judged(cx, &row.task, &facts)).await?;
+    append(tx, cx, event).await?;
+    Ok((row, facts))
+}
+
+/// Writes changed tasks and their events, where none has a parent and none of the changes means anything for others;
+/// returns the tasks in the same order.
+pub(super) async fn save_lone<'a, T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    mut changes: Vec<(&'a Row, Change)>,
+) -> Result<impl Iterator<Item = Task> + use<'a, T>, Fault> {
+    for (old, change) in &mut changes {
+        change.next.events = old.task.events + 1;
+        change.next.updated_at = cx.now;
+    }
+    let moved: Vec<Moved<'_>> = changes
+        .iter()
+        .map(|(old, change)| {
+            let open_blockers = old.open_blockers;
+            let facts = Facts { parent: None, open_blockers, blocked_by: Vec::new() };
+            Moved {
+                old: &old.task,
+                next: &change.next,
+                standing: judged(cx, &change.next, &facts),
+                kind: change.kind,
+                fence: change.fence,
+                data: &change.data,
+                actor: cx.actor.as_deref(),
+                policy: &cx.published.version,
+            }
+        })
+        .collect();
+    tx.move_on(&moved).await?;
+    Ok(changes.into_iter().map(|(_, change)| change.next))
+}
+
+/// The row after a change, and its event.
+fn changed(cx: &Cx, old: &Row, change: Change) -> (Row, Event) {
     let mut next = change.next;
     next.events = old.task.events + 1;
     next.updated_at = cx.now;
-    let row = Row { task: next, open_blockers: old.open_blockers };
-    let facts = facts(tx, cx, &row).await?;
-    tx.update(&old.task, &row.task, &judged(cx, &row, &facts)).await?;
-    let mut event = Event::of_change(change.kind, Some(&old.task), &row.task);
+    let mut event = Event::of_change(change.kind, Some(&old.task), &next);
     event.fence = change.fence;
     event.data = EventData { changes: event.data.changes, ..change.data };
-    append(tx, cx, event).await?;
-    Ok((row, facts))
+    (Row { task: next, open_blockers: old.open_blockers }, event)
 }
 
 /// Writes a new task and its event; returns it with its insertion number.
@@ -129,25 +166,29 @@ pub(super) async fn create<T: Tx>(tx: &mut T, cx: &Cx, row: Row, queue: i64) -> 
 }
 
 /// Signs an event and writes it.
-pub(super) async fn append<T: Tx>(tx: &mut T, cx: &Cx, mut event: Event) -> Result<(), Fault> {
+pub(super) async fn append<T: Tx>(tx: &mut T, cx: &Cx, event: Event) -> Result<(), Fault> {
+    tx.append(&sign(cx, event)).await?;
+    Ok(())
+}
+
+fn sign(cx: &Cx, mut event: Event) -> Event {
     event.actor = cx.actor.clone();
     event.policy = Some(cx.published.version.clone());
-    tx.append(&event).await?;
-    Ok(())
+    event
 }
 
 /// Judges a task anew from what stands around it.
 pub(super) async fn standing<T: Tx>(tx: &mut T, cx: &Cx, row: &Row) -> Result<Standing, Fault> {
     let facts = facts(tx, cx, row).await?;
-    Ok(judged(cx, row, &facts))
+    Ok(judged(cx, &row.task, &facts))
 }
 
-fn judged(cx: &Cx, row: &Row, facts: &Facts) -> Standing {
-    let policy = cx.policy(&row.task.queue);
+fn judged(cx: &Cx, task: &Task, facts: &Facts) -> Standing {
+    let policy = cx.policy(&task.queue);
     Standing {
-        open_blockers: row.open_blockers,
-        stage: Stage::of(&row.task, facts, cx.now),
-        static_score: rank::static_score(&row.task, policy),
+        open_blockers: facts.open_blockers,
+        stage: Stage::of(task, facts, cx.now),
+        static_score: rank::static_score(task, policy),
         bucketed: policy.is_bucketed(),
         guarded: policy.score.as_ref().is_some_and(|score| score.starvation_guard_minutes.is_some()),
     }

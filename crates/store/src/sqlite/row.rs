@@ -116,7 +116,7 @@ impl<'a, 'conn> Binder<'a, 'conn> {
         Ok(self)
     }
 
-    fn time(&mut self, time: Option<UnixMillis>) -> Read<&mut Self> {
+    pub fn time(&mut self, time: Option<UnixMillis>) -> Read<&mut Self> {
         self.bind(time.map(UnixMillis::get))
     }
 
@@ -153,6 +153,21 @@ impl<'a, 'conn> Binder<'a, 'conn> {
             .time(task.finished_at)?
             .bind(task.events.cast_signed())?
             .bind(standing.open_blockers)
+    }
+
+    /// The columns of `sql::APPEND`.
+    pub fn event(&mut self, event: &Event) -> Read<&mut Self> {
+        self.bind(event.scope.as_str())?
+            .bind(event.at.get())?
+            .bind(event.kind.word())?
+            .bind(event.from.map(Status::word))?
+            .bind(event.to.map(Status::word))?
+            .bind(event.actor.as_deref())?
+            .bind(event.policy.as_deref())?
+            .bind(event.task.as_ref().map(TaskId::as_str))?
+            .bind(event.number.cast_signed())?
+            .bind(event.fence.map(|fence| fence.get().cast_signed()))?
+            .bind(event_data(&event.data))
     }
 
     /// The columns of `sql::UPDATE_STATE`, and of `sql::INSERT` at its end.

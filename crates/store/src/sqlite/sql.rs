@@ -1,5 +1,8 @@
 //! The SQL of this store. Each text has its twin in the other SQL store, under the same name.
 
+/// How many tasks or events the statements for many take at most.
+pub const MANY: usize = 16;
+
 /// Every column of a task, in the order that `row.rs` reads and writes them.
 macro_rules! columns {
     () => {
@@ -42,6 +45,12 @@ pub const TASK_TO_CHANGE: &str = concat!(
     ", EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.blocker = ?2) \
        OR EXISTS (SELECT 1 FROM tasks c WHERE c.scope = ?1 AND c.parent = ?2) \
      FROM tasks t CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.id = ?2"
+);
+/// Those of up to [`MANY`] tasks that have neither a parent nor dependents nor children, by id.
+pub const LONE_TASKS: &str = select!(
+    "WHERE t.scope = ?1 AND t.id IN (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
+       AND t.parent IS NULL AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.blocker = t.id) \
+       AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.scope = ?1 AND c.parent = t.id) ORDER BY t.id"
 );
 pub const TASK_BY_SEQ: &str = select!("WHERE t.seq = ?1");
 /// Sorted after the search: asked for the order of ids, SQLite would walk every id of the scope.
@@ -166,6 +175,11 @@ pub const UPDATE_STATE: &str = "UPDATE tasks SET status = ?1, artifact_present =
 pub const UPDATE_LEASE: &str = "UPDATE tasks SET status = ?2, fence = ?3, assignee = ?4, lease_expires_at = ?5, \
      result = ?6, updated_at = ?7, started_at = ?8, finished_at = ?9, events = ?10, open_blockers = ?11, stage = 0 \
      WHERE seq = ?1";
+/// The same for up to [`MANY`] tasks that move alike; null keeps what is there.
+pub const UPDATE_LEASES: &str = "UPDATE OR ROLLBACK tasks SET status = ?1, fence = fence + ?2, \
+     assignee = coalesce(?3, assignee), lease_expires_at = ?4, result = coalesce(?5, result), updated_at = ?6, \
+     started_at = coalesce(?7, started_at), finished_at = coalesce(?8, finished_at), events = events + 1, stage = 0 \
+     WHERE seq IN (?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)";
 /// The part that an edit changes; `seq` last.
 pub const UPDATE_FIELDS: &str = "UPDATE tasks SET kind = ?1, priority = ?2, parent = ?3, depth = ?4, \
      triggered_by = ?5, parent_iteration = ?6, host = ?7, title = ?8, description = ?9, category = ?10, steps = ?11, \
@@ -193,8 +207,16 @@ pub const HAS_DEPENDENTS: &str = "SELECT 1 FROM edges WHERE scope = ?1 AND block
 pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blockers + ?3 WHERE scope = ?1 \
      AND id IN (SELECT task FROM edges WHERE scope = ?1 AND blocker = ?2)";
 
-pub const APPEND: &str = "INSERT INTO journal (scope, task, number, at, kind, from_status, to_status, actor, fence, \
-     policy, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+pub const APPEND: &str = "INSERT INTO journal (scope, at, kind, from_status, to_status, actor, policy, task, number, \
+     fence, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+/// Up to [`MANY`] events that have their first seven values in common. A failure ends the transaction anyway, so there
+/// is no need to note how to undo the statement alone.
+pub const APPEND_MANY: &str = "INSERT OR ROLLBACK INTO journal (scope, at, kind, from_status, to_status, actor, policy, \
+     task, number, fence, data) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, column1, column2, column3, column4 FROM (VALUES \
+     (?8, ?9, ?10, ?11), (?12, ?13, ?14, ?15), (?16, ?17, ?18, ?19), (?20, ?21, ?22, ?23), (?24, ?25, ?26, ?27), \
+     (?28, ?29, ?30, ?31), (?32, ?33, ?34, ?35), (?36, ?37, ?38, ?39), (?40, ?41, ?42, ?43), (?44, ?45, ?46, ?47), \
+     (?48, ?49, ?50, ?51), (?52, ?53, ?54, ?55), (?56, ?57, ?58, ?59), (?60, ?61, ?62, ?63), (?64, ?65, ?66, ?67), \
+     (?68, ?69, ?70, ?71)) WHERE column1 IS NOT NULL";
 pub const EVENTS: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
      data FROM journal WHERE scope = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 pub const EVENTS_NEWEST: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, \
@@ -244,6 +266,7 @@ pub const GATE_TOKEN: &str =
 #[cfg(feature = "conformance")]
 pub const SERVED: &[(&str, &str, &str)] = &[
     ("TASK", TASK, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
+    ("LONE_TASKS", LONE_TASKS, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
     ("TASK_BY_SEQ", TASK_BY_SEQ, "t PRIMARY KEY (rowid=?)"),
     ("CHILDREN", CHILDREN, "t tasks_children (scope=? AND parent=?)"),
     ("DEPENDENTS", DEPENDENTS, "e edges_blocker (scope=? AND blocker=?)"),
@@ -279,6 +302,7 @@ pub const SERVED: &[(&str, &str, &str)] = &[
     ("NEXT_DUE", NEXT_DUE, "tasks tasks_cooling (queue=?)"),
     ("RANK_DUE", RANK_DUE, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
     ("UPDATE_STATE", UPDATE_STATE, "tasks PRIMARY KEY (rowid=?)"),
+    ("UPDATE_LEASES", UPDATE_LEASES, "tasks PRIMARY KEY (rowid=?)"),
     ("UPDATE_FIELDS", UPDATE_FIELDS, "tasks PRIMARY KEY (rowid=?)"),
     ("SPECS", SPECS, "tasks tasks_specs (scope=? AND spec_ref>?)"),
     ("QUEUE", QUEUE, "queues sqlite_autoindex_queues_1 (scope=? AND name=?)"),

@@ -17,8 +17,9 @@ use super::{PATIENCE, Session, Shared, open, sql};
 use crate::fault::Fault;
 use crate::store::Access;
 use crate::tx::{
-    AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
-    Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow, fields_differ,
+    AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, Moved,
+    PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow,
+    fields_differ,
 };
 
 /// One transaction. It owns its connection until it ends, so it can move between threads.
@@ -86,8 +87,25 @@ impl SqliteTx {
         self.one(sql::TASK, params![scope, id.as_str()], row::task)
     }
 
+    pub(super) fn replace(&mut self, old: &Task, next: &Task, standing: &Standing) -> Result<(), Fault> {
+        let seq = next.seq.cast_signed();
+        if fields_differ(old, next) {
+            self.alone.forget();
+            self.bound(sql::UPDATE_FIELDS, |binder| binder.fields(next)?.bind(seq).map(drop))?;
+        }
+        if row::is_lease_alone(old, next) {
+            return self.bound(sql::UPDATE_LEASE, |binder| binder.bind(seq)?.lease(next, standing).map(drop));
+        }
+        self.bound(sql::UPDATE_STATE, |binder| binder.state(next, standing)?.bind(seq).map(drop))
+    }
+
+    pub(super) fn write_event(&self, event: &Event) -> Result<u64, Fault> {
+        self.bound(sql::APPEND, |binder| binder.event(event).map(drop))?;
+        Ok(self.connection().last_insert_rowid().cast_unsigned())
+    }
+
     /// Runs a statement whose values are bound one by one.
-    fn bound(
+    pub(super) fn bound(
         &self,
         text: &str,
         bind: impl FnOnce(&mut Binder<'_, '_>) -> rusqlite::Result<()>,
@@ -286,15 +304,15 @@ impl Tx for SqliteTx {
     }
 
     async fn update(&mut self, old: &Task, next: &Task, standing: &Standing) -> Result<(), Fault> {
-        let seq = next.seq.cast_signed();
-        if fields_differ(old, next) {
-            self.alone.forget();
-            self.bound(sql::UPDATE_FIELDS, |binder| binder.fields(next)?.bind(seq).map(drop))?;
-        }
-        if row::is_lease_alone(old, next) {
-            return self.bound(sql::UPDATE_LEASE, |binder| binder.bind(seq)?.lease(next, standing).map(drop));
-        }
-        self.bound(sql::UPDATE_STATE, |binder| binder.state(next, standing)?.bind(seq).map(drop))
+        self.replace(old, next, standing)
+    }
+
+    async fn lone_tasks(&mut self, scope: &str, ids: &[&TaskId]) -> Result<Option<Vec<Row>>, Fault> {
+        self.all_lone(scope, ids)
+    }
+
+    async fn move_on(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
+        self.move_all(moved)
     }
 
     async fn blockers(&mut self, scope: &str, id: &TaskId) -> Result<Vec<Blocker>, Fault> {
@@ -407,22 +425,7 @@ impl Tx for SqliteTx {
     }
 
     async fn append(&mut self, event: &Event) -> Result<u64, Fault> {
-        let data = row::event_data(&event.data);
-        let bound = params![
-            event.scope,
-            event.task.as_ref().map(TaskId::as_str),
-            event.number.cast_signed(),
-            event.at.get(),
-            event.kind.word(),
-            event.from.map(Status::word),
-            event.to.map(Status::word),
-            event.actor,
-            event.fence.map(|fence| fence.get().cast_signed()),
-            event.policy,
-            data,
-        ];
-        self.change(sql::APPEND, bound)?;
-        Ok(self.connection().last_insert_rowid().cast_unsigned())
+        self.write_event(event)
     }
 
     async fn events(&mut self, scope: &str, filter: &EventFilter) -> Result<Vec<Event>, Fault> {
