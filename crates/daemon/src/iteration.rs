@@ -88,6 +88,8 @@ pub enum Verdict {
     },
     /// It was stopped.
     Stopped,
+    /// Nobody renewed its lease in time, and it was ended before others could have it.
+    LeaseLost,
 }
 
 impl Iteration {
@@ -189,7 +191,8 @@ impl Iteration {
             _ => exit.steps.len() == 2,
         };
         match exit.why {
-            Why::Stopped | Why::LeaseLost => Verdict::Stopped,
+            Why::Stopped => Verdict::Stopped,
+            Why::LeaseLost => Verdict::LeaseLost,
             Why::TimedOut if is_validation => {
                 self.not_passed("the validation timed out".to_owned(), &self.said(VALIDATION))
             }
@@ -323,5 +326,6 @@ pub fn in_a_line(verdict: &Verdict) -> String {
         Verdict::NeedsPerson { reason } => format!("needs a person: {reason}"),
         Verdict::Failed { reason } => format!("failed: {reason}"),
         Verdict::Stopped => "stopped".to_owned(),
+        Verdict::LeaseLost => "ended with its lease".to_owned(),
     }
 }

@@ -2,6 +2,7 @@
 //! a Unix socket, gone with the process that started it however that ends.
 
 mod bouncer;
+mod link;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -13,6 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 pub use bouncer::Bouncer;
+pub use link::Link;
 
 /// How long a server may take to come up.
 const START: Duration = Duration::from_secs(60);

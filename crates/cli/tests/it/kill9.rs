@@ -26,10 +26,10 @@ const WORKERS: u64 = 4;
 const RESTARTS: u64 = 20;
 
 /// SplitMix64: small, seeded, good enough to choose moments.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -59,7 +59,7 @@ struct Worker<'a> {
     told: Told,
 }
 
-fn variable(name: &str, default: u64) -> u64 {
+pub fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 

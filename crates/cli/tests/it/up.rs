@@ -2,118 +2,12 @@
 //! Each case runs on SQLite and on PostgreSQL.
 
 use std::path::Path;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
-use rota_testbed::Server;
-
-use crate::support::{Lab, Ran};
-
-/// Nothing here takes this long.
-const TOO_LONG: Duration = Duration::from_secs(60);
-
-/// Runs a case on both kinds of store.
-fn everywhere(case: impl Fn(&Lab)) {
-    case(&Lab::new());
-    case(&Lab::on(Server::shared().fresh_url()));
-}
-
-fn configure(lab: &Lab, loops: &str) {
-    let text = format!(
-        "disk: {{min_free_gb: 0}}\nscheduler: {{poll_interval_secs: 1}}\nrate_limit: {{initial_backoff_secs: 1}}\nloops:\n{loops}"
-    );
-    std::fs::write(lab.path().join("rota.yml"), text).unwrap();
-}
-
-fn up_until_idle(lab: &Lab) -> Ran {
-    let mut child = lab
-        .command()
-        .args(["up", "--until-idle", "--publish"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_for(&mut child);
-    let output = child.wait_with_output().unwrap();
-    Ran {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
-fn wait_for(child: &mut Child) {
-    let start = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if start.elapsed() > TOO_LONG {
-            child.kill().unwrap();
-            panic!("it runs for ever");
-        }
-        std::thread::yield_now();
-    }
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < TOO_LONG, "never: {what}");
-        std::thread::yield_now();
-    }
-}
-
-/// `id status` of every loop, in the order of their ids.
-fn states(lab: &Lab) -> Vec<String> {
-    let text = lab.line("loop list --json").ok();
-    let list: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let mut states: Vec<String> = list["loops"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|item| format!("{} {}", item["id"].as_str().unwrap(), item["status"].as_str().unwrap()))
-        .collect();
-    states.sort();
-    states
-}
-
-fn show(lab: &Lab, id: &str) -> serde_json::Value {
-    serde_json::from_str(&lab.line(&format!("loop show {id} --json")).ok()).unwrap()
-}
-
-fn read(path: impl AsRef<Path>) -> String {
-    std::fs::read_to_string(path).unwrap()
-}
-
-/// Sends HUP to a process of ours.
-fn hang_up(pid: u32) -> std::process::ExitStatus {
-    std::process::Command::new("kill").args(["-HUP", &pid.to_string()]).status().unwrap()
-}
-
-/// A daemon that is ended with the test.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(lab: &Lab) -> Self {
-        let log = std::fs::File::create(lab.path().join("up.log")).unwrap();
-        let child =
-            lab.command().args(["up", "--publish"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let daemon = Self(child);
-        until("the daemon answers", || lab.line("status").code == 0);
-        daemon
-    }
-
-    fn down(mut self, lab: &Lab) {
-        assert_eq!(lab.line("down").ok(), "stopped\n");
-        wait_for(&mut self.0);
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Ended already in a test that passed.
-        let _killed = self.0.kill();
-        let _waited = self.0.wait();
-    }
-}
+use crate::daemon::{
+    Daemon, configure, everywhere, hang_up, read, show, states, until, up_until_idle, wait_for,
+};
+use crate::support::Lab;
 
 const FAMILY: &str = r#"
   plan: {run: 'printf "{\"id\":\"s1\",\"t\":\"S1\",\"kind\":\"spec\"}\n{\"id\":\"s2\",\"t\":\"S2\",\"kind\":\"spec\",\"deps\":[\"s1\"]}\n" > $ROTA_ARTIFACTS/children.jsonl'}

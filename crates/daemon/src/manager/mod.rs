@@ -50,6 +50,8 @@ use happening::{Happening, RunningLoop, Status};
 
 /// Where the policy sets no ceiling, so many loops run at once on one host.
 const DEFAULT_SLOTS: usize = 50;
+/// How often a policy is published anew when others publish at the same time.
+const PUBLISH_TRIES: u32 = 5;
 /// How long at most until a renewal that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -420,19 +422,31 @@ impl Manager<'_> {
 
     /// Publishes what the file says about the policy, or says that it differs.
     async fn publish_policy(&mut self) -> Outcome<()> {
-        let (current, _) = self.desk.perform(CurrentPolicy { call: self.setup.call.clone() }).await?;
-        let wanted = self.config.apply_to(&current.policy).map_err(Refusal::from)?;
-        self.policy = Arc::clone(&current);
-        if wanted == current.policy {
-            return Ok(());
+        let mut tries = 0;
+        loop {
+            let (current, _) = self.desk.perform(CurrentPolicy { call: self.setup.call.clone() }).await?;
+            let wanted = self.config.apply_to(&current.policy).map_err(Refusal::from)?;
+            self.policy = Arc::clone(&current);
+            if wanted == current.policy {
+                return Ok(());
+            }
+            if !self.setup.publish {
+                self.tell(Happening::PolicyDiffers { version: current.version.clone() });
+                return Ok(());
+            }
+            let based_on = Some(current.version.clone());
+            let publish = PublishPolicy { call: self.setup.call.clone(), policy: wanted, based_on };
+            tries += 1;
+            match self.desk.perform(publish).await {
+                Ok(policy) => {
+                    self.policy = policy;
+                    break;
+                }
+                // Another host's daemon was started in the same moment.
+                Err(Error::Refused(Refusal::PolicyMoved { .. })) if tries < PUBLISH_TRIES => {}
+                Err(error) => return Err(error),
+            }
         }
-        if !self.setup.publish {
-            self.tell(Happening::PolicyDiffers { version: current.version.clone() });
-            return Ok(());
-        }
-        let based_on = Some(current.version.clone());
-        let publish = PublishPolicy { call: self.setup.call.clone(), policy: wanted, based_on };
-        self.policy = self.desk.perform(publish).await?;
         let cx = Context { scope: self.setup.call.scope.clone(), ..Context::new(self.setup.store.clone()) };
         if let Err(error) = mirror::write(&cx, &self.setup.policy_copy).await {
             self.tell(Happening::Trouble { problem: format!("published, but not mirrored: {error}") });

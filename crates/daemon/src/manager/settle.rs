@@ -58,6 +58,12 @@ impl Manager<'_> {
                     Command::Fail { caller, reason: Some(reason.clone()), default_reason: FAILED_REASON };
                 self.end_as(&iteration, fail, "failed", Some(reason), until).await;
             }
+            Verdict::LeaseLost => {
+                let why = "it was not renewed in time, and the agent was ended".to_owned();
+                self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
+                // It may still be ours for a moment, and be given back.
+                self.end_as(&iteration, Command::Interrupt { caller }, "interrupted", None, until).await;
+            }
             Verdict::Stopped => {
                 self.end_as(&iteration, Command::Interrupt { caller }, "interrupted", None, until).await;
             }

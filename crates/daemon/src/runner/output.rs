@@ -1,6 +1,5 @@
 //! Output with a cap: the beginning is kept, the end is kept, what lies between is counted and left out.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -15,13 +14,13 @@ pub struct Capped<W> {
     to: W,
     left: u64,
     left_out: u64,
-    tail: VecDeque<u8>,
+    tail: Vec<u8>,
 }
 
 impl<W: Write> Capped<W> {
     /// Keeps so many bytes of the beginning.
     pub fn new(to: W, cap: u64) -> Self {
-        Self { to, left: cap, left_out: 0, tail: VecDeque::new() }
+        Self { to, left: cap, left_out: 0, tail: Vec::new() }
     }
 
     /// Takes more of it.
@@ -31,15 +30,17 @@ impl<W: Write> Capped<W> {
         self.to.write_all(kept)?;
         self.left -= fits as u64;
         self.left_out += over.len() as u64;
-        self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
-        let excess = self.tail.len().saturating_sub(TAIL_BYTES);
-        self.tail.drain(..excess);
+        // Cut only now and then: a flood of output is copied, not moved about.
+        if self.tail.len() > 8 * TAIL_BYTES {
+            self.tail.drain(..self.tail.len() - TAIL_BYTES);
+        }
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
         Ok(())
     }
 
     /// Writes what is left to write.
     pub fn finish(mut self) -> std::io::Result<()> {
-        let tail: Vec<u8> = self.tail.into();
+        let tail = &self.tail[self.tail.len().saturating_sub(TAIL_BYTES)..];
         if self.left_out > 0 {
             let shown = usize::try_from(self.left_out).unwrap_or(usize::MAX).min(tail.len());
             let missing = self.left_out - shown as u64;
