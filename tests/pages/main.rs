@@ -8,12 +8,13 @@ use std::process::Command;
 
 use rota_tests::tree::root;
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "docs/guides/loops.md",
     "docs/guides/mcp.md",
     "docs/guides/plan-and-claim.md",
     "docs/guides/queue-policy.md",
+    "docs/guides/supervise-local.md",
     "docs/guides/why.md",
     "docs/guides/work.md",
 ];

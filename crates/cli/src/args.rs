@@ -94,6 +94,10 @@ pub enum Command {
     Loop(LoopArgs),
     /// Look inside
     Debug(DebugArgs),
+    /// Add, list, show and close issues of the local tracker
+    Issue(crate::args_supervise::IssueArgs),
+    /// Take issues from a tracker in governed cycles
+    Supervise(crate::args_supervise::SuperviseArgs),
     /// Explain why a task runs, or not
     ///
     /// Prints every check with its verdict, the score, the position and what would free it.

@@ -6,6 +6,7 @@ mod args_control;
 mod args_loops;
 mod args_run;
 mod args_serve;
+mod args_supervise;
 mod commands;
 mod desk;
 mod errors;

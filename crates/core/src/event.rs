@@ -41,10 +41,14 @@ pub enum EventKind {
     Snapshot,
     /// Old finished tasks were taken out of the store.
     Pruned,
+    /// The governance files were pinned.
+    Pinned,
+    /// Governance was violated.
+    Violated,
 }
 
 impl EventKind {
-    const OTHERS: [(Self, &'static str); 12] = [
+    const OTHERS: [(Self, &'static str); 14] = [
         (Self::Created, "created"),
         (Self::Edited, "edited"),
         (Self::Revived, "revived"),
@@ -57,6 +61,8 @@ impl EventKind {
         (Self::PolicyPublished, "policy_published"),
         (Self::Snapshot, "snapshot"),
         (Self::Pruned, "pruned"),
+        (Self::Pinned, "pinned"),
+        (Self::Violated, "violated"),
     ];
 
     /// The stored word.

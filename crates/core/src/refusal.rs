@@ -27,6 +27,12 @@ pub enum Refusal {
         /// The id.
         id: TaskId,
     },
+    /// No such issue in the local tracker.
+    #[error("issue #{number} not found")]
+    IssueNotFound {
+        /// Its number.
+        number: u64,
+    },
     /// No such blocker.
     #[error("blocker task '{id}' not found")]
     BlockerNotFound {
@@ -212,6 +218,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::TaskNotFound { .. } => "task_not_found",
+            Self::IssueNotFound { .. } => "issue_not_found",
             Self::BlockerNotFound { .. } => "blocker_not_found",
             Self::UnknownDependency { .. } => "unknown_dependency",
             Self::DuplicateDependency { .. } => "duplicate_dependency",
@@ -249,6 +256,7 @@ impl Refusal {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::TaskNotFound { .. }
+            | Self::IssueNotFound { .. }
             | Self::BlockerNotFound { .. }
             | Self::EdgeNotFound
             | Self::AgentNotFound { .. }
@@ -276,6 +284,7 @@ impl Refusal {
                 Some(reasons.iter().map(crate::explain::reason_in_words).collect::<Vec<_>>().join("; "))
             }
             Self::TaskNotFound { .. } => Some("see what there is: rota task list --all".to_owned()),
+            Self::IssueNotFound { .. } => Some("see what there is: rota issue list --all".to_owned()),
             Self::NotActive { id, status: Status::Open } => {
                 Some(format!("claim it first: rota task claim {id}"))
             }

@@ -14,6 +14,8 @@ pub mod prompt;
 pub mod runner;
 pub mod shim;
 pub mod signals;
+pub mod sources;
+pub mod supervisor;
 pub mod tenure;
 pub mod work;
 pub mod worktree;

@@ -17,6 +17,7 @@ pub mod deps;
 pub mod doctor;
 pub mod import;
 pub mod input;
+pub mod issues;
 pub mod list;
 pub mod log;
 pub mod loops;

@@ -4,11 +4,13 @@ mod completions;
 mod control;
 mod import;
 mod init;
+mod issue;
 mod log;
 mod logs;
 mod loops;
 mod mcp;
 mod serve;
+mod supervise;
 mod task;
 mod up;
 mod upkeep;
@@ -50,6 +52,10 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         }
         Some(Command::Loop(args)) => loops::run(&cli.common, args),
         Some(Command::Debug(args)) => loops::debug(&cli.common, args),
+        Some(Command::Issue(args)) => issue::run(&cli.common, args),
+        Some(Command::Supervise(args)) => {
+            supervise::run(&cli.common, &args).map_err(|error| error.with_usage_of(&["supervise"]))
+        }
         Some(Command::Up(args)) => up::run(&cli.common, &args).map_err(|error| error.with_usage_of(&["up"])),
         Some(Command::Status) => up::status(&cli.common),
         Some(Command::Down(args)) => up::down(&cli.common, &args),

@@ -39,6 +39,7 @@ mod queue;
 mod sched;
 mod serve;
 mod show;
+mod supervise;
 mod support;
 mod up;
 mod update;

@@ -8,6 +8,7 @@
 mod parse;
 mod policy_words;
 mod settings;
+mod supervisor;
 mod template;
 mod walk;
 
@@ -22,6 +23,9 @@ use rota_store::intents::read::Runners;
 
 pub use policy_words::PolicyWords;
 pub use settings::Setting;
+pub use supervisor::{
+    DispatchConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind,
+};
 pub use template::TEMPLATE;
 pub use walk::{ConfigError, KeyError};
 
@@ -47,8 +51,8 @@ pub struct Config {
     pub loops: BTreeMap<String, LoopKind>,
     /// What it says about the policy.
     pub policy: PolicyWords,
-    /// The section of the supervisor, as it stands.
-    pub supervisor: Option<serde_json::Value>,
+    /// What the supervisor goes by, if the file says so.
+    pub supervisor: Option<SupervisorConfig>,
     /// The section of the gateway, as it stands.
     pub gateway: Option<serde_json::Value>,
     /// The dotted paths that the file names.

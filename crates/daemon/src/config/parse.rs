@@ -36,7 +36,8 @@ pub(super) fn document(text: &str) -> Result<Config, KeyError> {
     reader.limits(concurrency, rate_limit)?;
     let disk = top.section("disk")?;
     reader.disk(&mut top, disk)?;
-    reader.config.supervisor = top.take("supervisor").map(|field| field.raw()).transpose()?;
+    reader.config.supervisor =
+        top.take("supervisor").map(|field| super::supervisor::section(&field)).transpose()?;
     reader.config.gateway = top.take("gateway").map(|field| field.raw()).transpose()?;
     top.finish()?;
     // All that a file can say that does not go with the rest.

@@ -150,11 +150,8 @@ fn a_kind_says_how_it_is_run() {
         parsed("disk: {min-free-gb: 0.25}\nscheduler: {poll_interval_secs: 0.05}\nshared_folder: true\n");
     assert_eq!((more.disk_min_free_bytes, more.poll_interval), (250_000_000, Duration::from_millis(50)));
     assert!(more.shared_folder);
-    let raw = parsed("supervisor: {source: local}\ngateway: {hold_secs: 3}\n");
-    assert_eq!(
-        (raw.supervisor, raw.gateway),
-        (Some(json!({"source": "local"})), Some(json!({"hold_secs": 3})))
-    );
+    let raw = parsed("gateway: {hold_secs: 3}\n");
+    assert_eq!(raw.gateway, Some(json!({"hold_secs": 3})));
 }
 
 #[test]

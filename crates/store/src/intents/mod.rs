@@ -15,6 +15,7 @@ mod family;
 pub mod follow;
 pub mod gateway;
 pub mod import;
+pub mod issues;
 pub mod iterate;
 pub mod lease_plan;
 pub mod loops;

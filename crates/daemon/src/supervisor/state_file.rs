@@ -1,0 +1,139 @@
+//! The state file and the lock beside it. It is old or new, never torn, and one that cannot be read is never replaced.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use rota_core::cycle::{BadState, State};
+use rustix::fs::{FlockOperation, flock};
+use sha2::Digest;
+
+/// No state is longer.
+const STATE_BYTES: u64 = 64 * 1_024;
+
+/// Why a state cannot be gone by.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file system failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is no state.
+    #[error(
+        "the state file {} cannot be read ({problem}): a copy is in {}; put it right, or remove it to begin anew",
+        path.display(), copy.display()
+    )]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: BadState,
+        /// Where its content is kept.
+        copy: PathBuf,
+    },
+    /// Another supervisor has it.
+    #[error("another rota supervise runs on {}", path.display())]
+    Taken {
+        /// Which file.
+        path: PathBuf,
+    },
+}
+
+/// A state file that is ours until this is dropped.
+pub struct StateFile {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateFile {
+    /// Takes it: one supervisor per file.
+    pub fn take(path: &Path) -> Result<Self, StateError> {
+        let failed = |source| StateError::Io { path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(beside(path, ".lock"))
+            .map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(StateError::Taken { path: path.to_owned() }),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    /// What it says; one that is missing is made.
+    pub fn read_or_make(&self, interval_secs: u64) -> Result<State, StateError> {
+        let failed = |source| StateError::Io { path: self.path.clone(), source };
+        let mut bytes = Vec::new();
+        match File::open(&self.path) {
+            Ok(file) => file.take(STATE_BYTES).read_to_end(&mut bytes).map_err(failed)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let state = State::fresh(interval_secs);
+                self.write(&state)?;
+                return Ok(state);
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        State::parse(&String::from_utf8_lossy(&bytes)).map_err(|problem| {
+            let digest = sha2::Sha256::digest(&bytes);
+            let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+            let copy = beside(&self.path, &format!(".corrupt-{hash}"));
+            match std::fs::write(&copy, &bytes) {
+                Ok(()) => StateError::Corrupt { path: self.path.clone(), problem, copy },
+                Err(source) => StateError::Io { path: copy, source },
+            }
+        })
+    }
+
+    /// Replaces it: a crash leaves the old one or the new one.
+    pub fn write(&self, state: &State) -> Result<(), StateError> {
+        let part = beside(&self.path, ".part");
+        let written = File::create(&part).and_then(|mut file| file.write_all(state.to_text().as_bytes()));
+        written.map_err(|source| StateError::Io { path: part.clone(), source })?;
+        rota_store::make_whole(&part, &self.path).map_err(|fault| match fault {
+            rota_store::Fault::Io { path, source } => StateError::Io { path, source },
+            other => StateError::Io { path: self.path.clone(), source: io::Error::other(other.to_string()) },
+        })
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails says so by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_kept_locked_and_never_replaced_when_corrupt() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agents/state/state.json");
+        let file = StateFile::take(&path).unwrap();
+        assert!(matches!(StateFile::take(&path), Err(StateError::Taken { .. })));
+        assert_eq!(file.read_or_make(30).unwrap(), State::fresh(30));
+        let state = State { cycle_count: 3, ..State::fresh(30) };
+        file.write(&state).unwrap();
+        assert_eq!(file.read_or_make(30).unwrap(), state);
+        drop(file);
+        let file = StateFile::take(&path).unwrap();
+        for torn in ["", "{\"cycle_count\": 3", "\u{0}\u{0}"] {
+            std::fs::write(&path, torn).unwrap();
+            let error = file.read_or_make(30).unwrap_err();
+            let StateError::Corrupt { copy, .. } = &error else { panic!("{error}") };
+            assert_eq!(std::fs::read_to_string(copy).unwrap(), torn);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), torn);
+        }
+    }
+}
