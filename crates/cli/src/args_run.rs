@@ -37,6 +37,9 @@ pub struct WorkArgs {
 /// second kills at once. HUP, `rota reload` and a changed rota.yml are picked up while it runs. On a terminal it shows what
 /// happens; elsewhere it writes a line per event to stderr, from the level of ROTA_LOG (debug, info, warn).
 ///
+/// Each agent runs under a shim of its own. A rota up that was killed leaves them running; the next one goes on with them,
+/// and without one each ends by itself before its lease does.
+///
 /// Example: rota up --until-idle
 #[derive(Args, Debug)]
 pub struct UpArgs {
@@ -49,6 +52,9 @@ pub struct UpArgs {
     /// On PostgreSQL: publish what rota.yml says about the policy (on SQLite that is always done)
     #[arg(long)]
     pub publish: bool,
+    /// Serve no HTTP API (agents on PostgreSQL still come to their own tasks by it)
+    #[arg(long)]
+    pub no_serve: bool,
 }
 
 #[derive(Args, Debug)]

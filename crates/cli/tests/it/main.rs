@@ -22,6 +22,7 @@ mod init;
 mod json;
 mod json_tasks;
 mod kill9;
+mod lease_token;
 mod leases;
 mod list;
 mod locate;

@@ -1,11 +1,13 @@
 //! `rota up`, and what asks a running one: `rota status`, `rota down`, `rota reload`.
 
+mod endpoint;
 mod log;
 mod tree;
 mod view;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rota_core::Status as TaskStatus;
@@ -39,6 +41,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         (_, true) => Until::Idle,
         _ => Until::Stopped,
     };
+    rota_serve::prepare().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let (workspace, rota) = locate::workspace()?;
     let run_folder = RunFolder::of(&rota);
@@ -54,12 +57,15 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     let actor = cx.agent.clone().unwrap_or_else(|| format!("rota-up@{host}:{}", folders.name()));
     let mut environment = std::collections::BTreeMap::new();
     environment.insert("ROTA_SCOPE".into(), cx.scope.clone().into());
-    if let Some(store) = locate::store_for_children(common)? {
+    let is_server = matches!(cx.store, AnyStore::Postgres(_));
+    if let Some(store) = locate::store_for_children(common)?.filter(|_| !is_server) {
         environment.insert("ROTA_STORE".into(), store.into());
     }
-    let setup = Setup {
+    let policy_file = locate::policy_file(common)?;
+    let serves = !args.no_serve || is_server;
+    let mut setup = Setup {
         verbose: log::least() == log::Level::Debug,
-        publish: args.publish || !matches!(cx.store, AnyStore::Postgres(_)),
+        publish: args.publish || !is_server,
         store: cx.store.clone(),
         call: Call { scope: cx.scope.clone(), now: None, actor: Some(actor) },
         host,
@@ -68,7 +74,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         folders,
         environment,
         until,
-        policy_copy: locate::policy_file(common)?,
+        policy_copy: policy_file.clone(),
         shims: super::shims(&rota)?,
         companions: Vec::new(),
     };
@@ -77,6 +83,9 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         let (ask, requests) = mpsc::channel(16);
         let listener = run_folder.listen(&held).map_err(named)?;
         tokio::spawn(control::serve(listener, ask));
+        if serves {
+            setup.companions.push(Arc::new(endpoint::Endpoint::open(&rota, &cx, policy_file).await?));
+        }
         let mut observe = |happening: &Happening, running: &[RunningLoop]| show.see(happening, running);
         manager::run(setup, requests, &mut observe).await.map_err(CliError::from)
     })?;
