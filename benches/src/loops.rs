@@ -45,7 +45,7 @@ fn up(rota: &Path, workspace: &Path) -> Result<()> {
 }
 
 /// A workspace with a configuration and a copy of a database.
-fn workspace(folder: &Path, template: &Path, config: &str) -> Result<tempfile::TempDir> {
+pub fn workspace(folder: &Path, template: &Path, config: &str) -> Result<tempfile::TempDir> {
     let workspace = tempfile::tempdir_in(folder)?;
     std::fs::create_dir(workspace.path().join(".rota"))?;
     std::fs::write(workspace.path().join("rota.yml"), config)?;
@@ -55,7 +55,8 @@ fn workspace(folder: &Path, template: &Path, config: &str) -> Result<tempfile::T
     Ok(workspace)
 }
 
-fn checkpoint(file: &Path) -> Result<()> {
+/// Everything into the file itself.
+pub fn checkpoint(file: &Path) -> Result<()> {
     Ok(rusqlite::Connection::open(file)?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
 }
 

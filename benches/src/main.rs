@@ -3,6 +3,7 @@
 //! A plain program, never a test: nothing here fails because a machine is slow. `docs/benchmarks.md` has the commands,
 //! the targets and the results.
 
+mod agents;
 mod backlog;
 mod backlog_size;
 mod bare;
@@ -37,6 +38,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan
   work                         rota work -- true beside bare loops that spawn and commit twice (needs rota)
   loops                        rota up: 1,000 loops that do nothing, how soon a child starts, an idle tick (needs rota)
+  agents                       rota up with 50 agents and with 1,000,000 tasks: processor, memory, start (needs rota)
   postgres claims              PostgreSQL: claim + done beside pgbench, 1, 4 and 16 workers, batches
   postgres peers               the same beside other queues (needs benches/peers/install)
   postgres sizes               the time of a claim from 10,000 to 1,000,000 tasks
@@ -66,6 +68,7 @@ fn run() -> Result<()> {
         "plan-sync" => plan_sync::run(&options),
         "postgres" => postgres::run(&options),
         "sched-lease" => sched_lease::run(&options),
+        "agents" => agents::run(&options),
         "loops" => loops::run(&options),
         "agent" => loops::be_agent(&options.rest),
         "work" => work::run(&options),
