@@ -118,7 +118,7 @@ impl EventData {
     /// The JSON of this with the changes from one state of a task to the next, which it does not have yet: the same as
     /// of [`Event::of_change`], but for the order of the changes, and much faster.
     pub fn text_with_changes(&self, old: &Task, next: &Task) -> String {
-        let mut text = Vec::with_capacity(192);
+        let mut text = Vec::with_capacity(256);
         if *self == Self::default() {
             text.push(b'{');
         } else {
@@ -165,12 +165,16 @@ pub struct Event {
 }
 
 impl Event {
+    /// What the changes of a new task are told against.
+    pub fn blank(task: &Task) -> Task {
+        Task::new(&task.scope, task.id.clone(), "", "", task.updated_at)
+    }
+
     /// The event of a change to a task. The caller numbers it.
     pub fn of_change(kind: EventKind, old: Option<&Task>, next: &Task) -> Self {
-        let blank = || Task::new(&next.scope, next.id.clone(), "", "", next.updated_at);
         let changes = match old {
             Some(old) => old.changes_except(&COLUMNS, next),
-            None => blank().changes_except(&COLUMNS, next),
+            None => Self::blank(next).changes_except(&COLUMNS, next),
         };
         let seq = old.is_none().then_some(next.seq);
         Self {

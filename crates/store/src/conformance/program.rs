@@ -465,6 +465,21 @@ pub fn compare<A: Subject, B: Subject>(left: &Lab<'_, A>, right: &Lab<'_, B>, pr
     tally
 }
 
+/// Runs a program on one store; returns everything that it answered, and the journal.
+pub fn told<S: Subject>(lab: &Lab<'_, S>, program: &[u64]) -> String {
+    let mut now = at(0);
+    let mut answers = String::new();
+    for word in program {
+        now = now.plus_ms(Dice::new(word.rotate_left(17)).of(&STEPS_MS));
+        answers.push_str(&verb(lab, *word, now, &lab.picture(now)));
+        answers.push('\n');
+    }
+    for event in lab.picture(now).events {
+        answers.push_str(&format!("{event:?}\n"));
+    }
+    answers
+}
+
 /// What is shown before a claim is what claims would grant, ceilings apart.
 fn look_first<S: Subject>(lab: &Lab<'_, S>, claim: &Claim, now: UnixMillis) {
     let Claim { call, queue, limit, wanted, host, .. } = claim.clone();

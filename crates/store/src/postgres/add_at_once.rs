@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rota_core::event::{Event, EventKind};
+use rota_core::event::{Event, EventData};
 use rota_core::{Json, QueuePolicy, Task, TaskId, UnixMillis, rank};
 use tokio_postgres::types::ToSql;
 
@@ -56,9 +56,14 @@ impl PostgresTx {
         let Some((now, seqs)) = self.added(&call.scope, text, &values, number).await? else {
             return Ok(None);
         };
-        let numbered = tasks.iter().zip(seqs).map(|(new, seq)| {
-            let task = first(new.at_root(&call.scope, policy, now));
-            Task { seq, ..task }
+        drop(batch);
+        // The server's clock, where the task says when it was added.
+        let numbered = built.into_iter().zip(seqs).map(|(task, seq)| Task {
+            seq,
+            created_at: now,
+            updated_at: now,
+            open_since: now,
+            ..task
         });
         Ok(Some(numbered.collect()))
     }
@@ -144,8 +149,9 @@ fn first(task: Task) -> Task {
 
 /// The rest of a `created` event after its insertion number.
 fn created(task: &Task) -> Option<String> {
-    let data = Json::of(&Event::of_change(EventKind::Created, None, task).data);
-    data.as_str().strip_prefix(BEFORE_SEQ).map(str::to_owned)
+    let data = EventData { seq: Some(0), ..EventData::default() };
+    let mut text = data.text_with_changes(&Event::blank(task), task);
+    text.starts_with(BEFORE_SEQ).then(|| text.split_off(BEFORE_SEQ.len()))
 }
 
 /// The queue of them all; none if there is more than one, or if any waits for another task or an artifact, or has a past.

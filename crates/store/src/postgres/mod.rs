@@ -156,6 +156,26 @@ impl Shared {
     }
 }
 
+/// For tests of query plans: the statements of claiming and settling in a transaction, each with the index that must
+/// serve it, then those that are transactions of their own.
+#[cfg(feature = "conformance")]
+#[doc(hidden)]
+pub fn statements(schema: &str) -> [Vec<(&'static str, String, &'static str)>; 2] {
+    let named = |text: &str| text.replace("{schema}", schema);
+    let one = one::Texts::of(schema);
+    [
+        sql::SERVED.iter().map(|(name, text, index)| (*name, (*text).to_owned(), *index)).collect(),
+        vec![
+            ("claim one", one.claim.clone(), "tasks_plain"),
+            ("claim one, anything expired", one.claim.clone(), "tasks_active"),
+            ("claim one, anything due", one.claim, "tasks_cooling"),
+            ("settle one", one.done, "tasks_scope_id_key"),
+            ("settle and claim one", one.both, "tasks_plain"),
+            ("ADD_ONE", named(sql::ADD_ONE), "tasks_scope_id_key"),
+        ],
+    ]
+}
+
 impl Store for PostgresStore {
     type Tx = PostgresTx;
 

@@ -116,10 +116,10 @@ pub const PLAIN_HEADS_LOCKED: &str = select!(
      ORDER BY t.created_at, t.seq LIMIT $5 \
      FOR NO KEY UPDATE OF t SKIP LOCKED"
 );
-/// Lets in what has cooled down.
+/// Lets in what has cooled down. Through an array, because a plan for any limit would read the whole table.
 pub const ADMIT_DUE: &str = "WITH due AS MATERIALIZED (SELECT seq FROM tasks WHERE queue = $1 AND stage = 1 \
          AND next_eligible_at <= $2 ORDER BY next_eligible_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) \
-     UPDATE tasks t SET stage = 2 FROM due WHERE t.seq = due.seq";
+     UPDATE tasks t SET stage = 2 WHERE t.seq = ANY (ARRAY(SELECT d.seq FROM due d))";
 pub const AWAITING_ARTIFACT: &str = select!(
     "WHERE t.queue = $1 AND t.status = 'open' AND t.triggered_by IS NOT NULL AND NOT t.artifact_present \
        AND t.seq > $2 ORDER BY t.seq LIMIT $3"
@@ -271,3 +271,37 @@ pub const RESTORE: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, 
      OVERRIDING SYSTEM VALUE VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
      $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, \
      $40, $41, $42, $43, $44)";
+
+/// Name, text, and the index that must serve it.
+#[cfg(feature = "conformance")]
+pub const SERVED: &[(&str, &str, &str)] = &[
+    ("TASK", TASK, "tasks_scope_id_key"),
+    ("TASK_LOCKED", TASK_LOCKED, "tasks_scope_id_key"),
+    ("TASKS", TASKS, "tasks_scope_id_key"),
+    ("TASKS_LOCKED", TASKS_LOCKED, "tasks_scope_id_key"),
+    ("TASKS_BY_SEQ", TASKS_BY_SEQ, "tasks_pkey"),
+    ("CHILDREN", CHILDREN, "tasks_children"),
+    ("DEPENDENTS", DEPENDENTS, "edges_blocker"),
+    ("LOCK_DEPENDENTS", LOCK_DEPENDENTS, "edges_blocker"),
+    ("EXPIRED", EXPIRED, "tasks_active"),
+    ("EXPIRED_LOCKED", EXPIRED_LOCKED, "tasks_active"),
+    ("NEXT_PRIORITY", NEXT_PRIORITY, "tasks_ready"),
+    ("NEXT_PLAIN_PRIORITY", NEXT_PLAIN_PRIORITY, "tasks_plain"),
+    ("BUCKET_HEADS", BUCKET_HEADS, "tasks_ready"),
+    ("BUCKET_HEADS, overdue", BUCKET_HEADS, "tasks_overdue"),
+    ("LOCK_HEADS", LOCK_HEADS, "tasks_pkey"),
+    ("PLAIN_HEADS", PLAIN_HEADS, "tasks_plain"),
+    ("PLAIN_HEADS_LOCKED", PLAIN_HEADS_LOCKED, "tasks_plain"),
+    ("ADMIT_DUE", ADMIT_DUE, "tasks_cooling"),
+    ("AWAITING_ARTIFACT", AWAITING_ARTIFACT, "tasks_awaiting"),
+    ("NEXT_DUE", NEXT_DUE, "tasks_cooling"),
+    ("ACTIVE_BY_KIND", ACTIVE_BY_KIND, "tasks_active"),
+    ("RANK_DUE", RANK_DUE, "tasks_cooling"),
+    ("UPDATE_STATE", UPDATE_STATE, "tasks_pkey"),
+    ("UPDATE_FIELDS", UPDATE_FIELDS, "tasks_pkey"),
+    ("BLOCKERS", BLOCKERS, "edges_pkey"),
+    ("EDGES", EDGES, "edges_pkey"),
+    ("HAS_DEPENDENTS", HAS_DEPENDENTS, "edges_blocker"),
+    ("SHIFT_DEPENDENTS", SHIFT_DEPENDENTS, "tasks_scope_id_key"),
+    ("EVENTS", EVENTS, "journal_pkey"),
+];

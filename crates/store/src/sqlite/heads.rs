@@ -9,6 +9,9 @@ use super::{row, sql};
 use crate::fault::Fault;
 use crate::tx::{HeadQuery, Level, Row};
 
+/// Heads are large, so there is room for those of a usual batch from the beginning.
+const MOST_AT_ONCE: usize = 128;
+
 /// A task that may be granted, and whether it has blockers, done or not.
 struct Head {
     row: Row,
@@ -96,6 +99,7 @@ impl SqliteTx {
     fn oldest(&self, query: &HeadQuery<'_>, of: &Bucket, into: &mut Vec<Head>) -> Result<(), Fault> {
         let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
         let now = query.now.get();
+        into.reserve(query.per_bucket.min(MOST_AT_ONCE));
         if query.filter.is_empty() {
             let bound = params![query.queue, of.priority, of.kind(), of.host(), of.static_score, now, limit];
             return self.extend(sql::BUCKET_HEADS, bound, Head::read, into);

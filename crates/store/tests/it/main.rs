@@ -19,6 +19,7 @@ mod postgres_clock;
 mod postgres_faults;
 mod postgres_fixture;
 mod postgres_hosts;
+mod postgres_plans;
 mod postgres_tls;
 mod processes;
 mod proxy;

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use rota_store::conformance::Lab;
-use rota_store::conformance::program::{Dice, Tally, compare};
+use rota_store::conformance::program::{Dice, Tally, compare, told};
+use sha2::Digest;
 
 use crate::subjects::{Memory, Postgres, Sqlite};
 
@@ -50,4 +51,23 @@ fn a_long_program_is_accepted_refused_and_granted() {
     for tally in [on_sqlite(&program), on_postgres(&program)] {
         assert!(tally.accepted > 100 && tally.refused > 60 && tally.granted > 15, "{tally:?}");
     }
+}
+
+/// C8: what random programs decide does not depend on the run, and its hash says so to other builds and machines:
+/// `.ci/same-decisions` compares it between debug and release.
+#[test]
+fn decisions_do_not_depend_on_the_run() {
+    let decide = |store: &dyn Fn(&[u64]) -> String| {
+        let mut dice = Dice::new(2026);
+        let mut hash = sha2::Sha256::new();
+        for _ in 0..cases(64) {
+            let program: Vec<u64> = (0..60).map(|_| dice.below(u64::MAX)).collect();
+            hash.update(store(&program));
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let in_memory = decide(&|program| told(&Lab::new(&Memory), program));
+    let on_disk = decide(&|program| told(&Lab::new(&Sqlite::default()), program));
+    println!("decisions {in_memory}");
+    assert_eq!(in_memory, on_disk);
 }
