@@ -17,7 +17,7 @@ pub use bouncer::Bouncer;
 pub use link::Link;
 
 /// How long a server may take to come up.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(240);
 
 /// Whether writes must survive a crash of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -167,7 +167,7 @@ impl Follower {
     }
 
     fn next(&self) -> String {
-        self.lines.recv_timeout(Duration::from_secs(60)).unwrap()
+        self.lines.recv_timeout(Duration::from_secs(240)).unwrap()
     }
 }
 

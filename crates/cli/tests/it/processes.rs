@@ -306,8 +306,8 @@ fn fifty_agents_are_stopped() {
             until("it is heard", || read(lab.path().join("up.log")).contains("Stopping"));
         }
         wait_for(&mut daemon.0);
-        // Twice what it may take, on a machine that does other things too.
-        assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
+        // Many times what it may take, because the machine may do other things too; for ever would be longer.
+        assert!(asked.elapsed() < Duration::from_secs(150), "{:?}", asked.elapsed());
         let pending = states(&lab).iter().filter(|state| state.ends_with(" pending")).count();
         assert_eq!(pending, 50, "{:?}", states(&lab));
         assert_eq!(show(&lab, "r0")["attempts"], 0);

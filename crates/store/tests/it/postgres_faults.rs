@@ -69,7 +69,7 @@ fn a_restart_is_survived_by_idle_connections() {
         let started = Instant::now();
         let fault = fault(add(&store, ["c".into()]).await);
         assert_eq!((fault.exit_code(), fault.code()), (75, "store_away"));
-        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(120), "{:?}", started.elapsed());
     });
 }
 
@@ -122,7 +122,7 @@ async fn until<F: Future<Output = bool>>(so: impl Fn() -> F) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), looked).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(120), looked).await.unwrap();
 }
 
 /// Cuts at each message of an addition and a claim in turn, until there is none left to cut at.

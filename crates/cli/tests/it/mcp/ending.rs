@@ -35,7 +35,7 @@ fn wait_for_writer(lab: &Lab) {
     let turn = std::fs::File::open(lab.path().join(".rota/rota.db-turn")).unwrap();
     while turn.try_lock().is_ok() {
         turn.unlock().unwrap();
-        std::thread::yield_now();
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
     }
 }
 
