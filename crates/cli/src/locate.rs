@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rota_daemon::config::Config;
+use rota_daemon::folders::Folders;
+use rota_daemon::room;
 use rota_serve::client::Endpoint;
 use rota_store::{AnyStore, Location, Secret};
 use rota_verbs::loops::Settings;
@@ -107,7 +110,9 @@ pub fn desk(common: &Common) -> CliResult<Desk> {
     let scope = scope(common, &configured)?;
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
     make_room_for(&location)?;
-    let config = configured.config;
+    let config = Arc::new(configured.config);
+    let folders = Folders { rota: base.join(".rota"), workspace: base };
+    let (by_kind, here) = (Arc::clone(&config), config);
     Ok(Desk::Store(Box::new(Context {
         store: AnyStore::open(&location)?,
         scope,
@@ -117,7 +122,10 @@ pub fn desk(common: &Common) -> CliResult<Desk> {
         now,
         host: Some(host()?),
         runners,
-        settings: Settings::by(move |kind, policy| config.settings(kind, policy)),
+        settings: Settings::by(
+            move |kind, policy| by_kind.settings(kind, policy),
+            move |kind| room::waits(&here, &folders, kind),
+        ),
     })))
 }
 

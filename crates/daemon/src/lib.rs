@@ -11,6 +11,7 @@ pub mod folders;
 pub mod iteration;
 pub mod manager;
 pub mod prompt;
+pub mod room;
 pub mod runner;
 pub mod shim;
 pub mod signals;

@@ -98,7 +98,7 @@ impl Config {
     pub fn runners(&self) -> Runners {
         let runs = self.loops.iter().filter(|(_, kind)| kind.run.is_some());
         let kinds = runs.map(|(name, kind)| (name.clone(), kind.uses_api.clone())).collect();
-        Runners { kinds: (!self.loops.is_empty()).then_some(kinds) }
+        Runners { kinds: (!self.loops.is_empty()).then_some(kinds), ..Runners::default() }
     }
 
     /// How loops of a kind are run; the defaults for a kind the file does not name.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rota_core::obstacle::Wait;
 use rota_core::rank;
 use rota_core::{LeaseId, Status, Task, UnixMillis};
 use rota_store::intents::blocks::Blocks;
@@ -15,10 +16,11 @@ use tokio::time::Instant;
 use super::happening::Happening;
 use super::{Manager, QUEUE, Report, Running};
 use crate::companion::Held;
+use crate::config::Config;
 use crate::iteration::Iteration;
+use crate::room;
 use crate::shim::orders::Orders;
 use crate::tenure::{HeldLease, Sent};
-use crate::worktree;
 
 /// How many tasks are looked at for their artifact in one tick.
 const ARTIFACTS: usize = 200;
@@ -124,20 +126,13 @@ impl Manager<'_> {
 
     /// Which kinds have a runner, and nothing that holds them back: a blocked upstream, worktrees, the disk.
     async fn check_what_may_begin(&mut self) {
-        self.is_held_back = false;
         let config = Arc::clone(&self.config);
         let mut kinds: Vec<(&String, &crate::config::LoopKind)> =
             config.loops.iter().filter(|(_, kind)| kind.run.is_some()).collect();
-        if self.is_disk_low(config.disk_min_free_bytes) {
-            self.is_held_back = true;
-            kinds.clear();
-        }
-        if kinds.iter().any(|(_, kind)| kind.worktree)
-            && worktree::count(&self.folders) >= config.max_worktrees
-        {
-            self.is_held_back = true;
-            kinds.retain(|(_, kind)| !kind.worktree);
-        }
+        self.look_at_disk(&config);
+        let configured = kinds.len();
+        kinds.retain(|(name, _)| room::waits(&config, &self.folders, name).is_empty());
+        self.is_held_back = kinds.len() < configured;
         let blocked = self.blocked_upstreams(&kinds).await;
         if !blocked.is_empty() {
             self.is_held_back = true;
@@ -174,19 +169,19 @@ impl Manager<'_> {
         blocked.into_iter().map(|row| row.upstream).collect()
     }
 
-    fn is_disk_low(&mut self, minimum: u64) -> bool {
-        let Ok(space) = rustix::fs::statvfs(&self.folders.rota) else { return false };
-        let available = space.f_bavail.saturating_mul(space.f_frsize);
-        let is_low = available < minimum;
-        if is_low != self.disk_is_low {
-            self.disk_is_low = is_low;
-            self.tell(if is_low {
-                Happening::DiskLow { available_gb: available / 1_000_000_000 }
-            } else {
-                Happening::DiskFine
-            });
+    /// One word per change.
+    fn look_at_disk(&mut self, config: &Config) {
+        let low = room::disk(config, &self.folders);
+        if low.is_some() == self.disk_is_low {
+            return;
         }
-        is_low
+        self.disk_is_low = low.is_some();
+        self.tell(match low {
+            Some(Wait::DiskLow { available, .. }) => {
+                Happening::DiskLow { available_gb: available / 1_000_000_000 }
+            }
+            _ => Happening::DiskFine,
+        });
     }
 
     /// Starts what was granted.

@@ -398,7 +398,7 @@ fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Strin
         _ => {
             let kinds = dice.once_in(2).then(|| [("plan".to_owned(), None)].into());
             let (id, host) = (dice.id(), dice.name(&HOSTS));
-            said(lab.run(&Why { call, id, host, runners: Runners { kinds } }))
+            said(lab.run(&Why { call, id, host, runners: Runners { kinds, ..Runners::default() } }))
         }
     }
 }

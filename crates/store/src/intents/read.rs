@@ -375,6 +375,8 @@ impl Intent for Journal {
 pub struct Runners {
     /// The kinds that can be run here, each with the upstream it calls; none where anything can.
     pub kinds: Option<BTreeMap<String, Option<String>>>,
+    /// What keeps loops of a kind from beginning on this host.
+    pub waits: BTreeMap<String, Vec<Wait>>,
 }
 
 impl Runners {
@@ -435,7 +437,12 @@ impl Intent for Why {
         let mut facts = write::facts(tx, &cx, &row).await?;
         facts.blocked_by = open_blockers(tx, &cx, &self.id).await?;
         let viewer = self.runners.viewer(&queue, &self.host);
-        let outside = self.runners.blocked(tx, &cx, &row.task.kind).await?.into_iter().collect();
+        let mut outside: Vec<Wait> =
+            self.runners.blocked(tx, &cx, &row.task.kind).await?.into_iter().collect();
+        if row.task.queue == LOOPS {
+            let here = row.task.kind.as_ref().and_then(|kind| self.runners.waits.get(kind));
+            outside.extend(here.into_iter().flatten().cloned());
+        }
         let active = active_after_reclaim(tx, &cx, &queue, policy).await?;
         let ahead = ahead(tx, &cx, &queue, &row, policy).await?;
         let around = Surroundings { facts, viewer, room: Room::new(policy, active), ahead, outside };

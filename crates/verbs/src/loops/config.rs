@@ -1,8 +1,10 @@
 //! `loop config`: each setting of a loop, and where it comes from.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use rota_core::obstacle::Wait;
 use rota_core::{Policy, TaskId};
 use rota_store::Store;
 use rota_store::intents::policy::CurrentPolicy;
@@ -29,15 +31,28 @@ pub struct Setting {
 }
 
 type Made = dyn Fn(&str, &Policy) -> Vec<Setting> + Send + Sync;
+type Waits = dyn Fn(&str) -> Vec<Wait> + Send + Sync;
 
 /// Whoever knows the configuration: makes settings out of a kind and the policy in force.
 #[derive(Clone, Default)]
-pub struct Settings(Option<Arc<Made>>);
+pub struct Settings {
+    made: Option<Arc<Made>>,
+    waits: Option<Arc<Waits>>,
+}
 
 impl Settings {
-    /// By a function of the kind and the policy.
-    pub fn by(made: impl Fn(&str, &Policy) -> Vec<Setting> + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(made)))
+    /// By a function of the kind and the policy, and one that says what keeps a kind from beginning on this host.
+    pub fn by(
+        made: impl Fn(&str, &Policy) -> Vec<Setting> + Send + Sync + 'static,
+        waits: impl Fn(&str) -> Vec<Wait> + Send + Sync + 'static,
+    ) -> Self {
+        Self { made: Some(Arc::new(made)), waits: Some(Arc::new(waits)) }
+    }
+
+    /// What keeps each of these kinds from beginning on this host now.
+    pub(crate) fn waits<'a>(&self, kinds: impl Iterator<Item = &'a String>) -> BTreeMap<String, Vec<Wait>> {
+        let Some(waits) = &self.waits else { return BTreeMap::new() };
+        kinds.map(|kind| (kind.clone(), waits(kind))).collect()
     }
 }
 
@@ -65,6 +80,6 @@ pub async fn config<S: Store>(cx: &Context<S>, id: &str) -> Result<LoopConfig> {
     let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let kind = view.task.kind;
     let made = |made: &Arc<Made>| made(kind.as_deref().unwrap_or_default(), &published.policy);
-    let settings = cx.settings.0.as_ref().map(made).unwrap_or_default();
+    let settings = cx.settings.made.as_ref().map(made).unwrap_or_default();
     Ok(LoopConfig { id: view.task.id, kind, settings })
 }
