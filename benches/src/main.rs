@@ -17,6 +17,7 @@ mod plan_sync;
 mod postgres;
 mod sched_lease;
 mod stats;
+mod supervise;
 mod work;
 mod worker;
 
@@ -39,6 +40,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   work                         rota work -- true beside bare loops that spawn and commit twice (needs rota)
   loops                        rota up: 1,000 loops that do nothing, how soon a child starts, an idle tick (needs rota)
   agents                       rota up with 50 agents and with 1,000,000 tasks: processor, memory, start (needs rota)
+  supervise                    an idle cycle of the supervisor on 10,000 open issues (needs git)
   postgres claims              PostgreSQL: claim + done beside pgbench, 1, 4 and 16 workers, batches
   postgres peers               the same beside other queues (needs benches/peers/install)
   postgres sizes               the time of a claim from 10,000 to 1,000,000 tasks
@@ -67,6 +69,7 @@ fn run() -> Result<()> {
         "mcp" => mcp::run(&options),
         "plan-sync" => plan_sync::run(&options),
         "postgres" => postgres::run(&options),
+        "supervise" => supervise::run(&options),
         "sched-lease" => sched_lease::run(&options),
         "agents" => agents::run(&options),
         "loops" => loops::run(&options),

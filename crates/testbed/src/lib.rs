@@ -3,6 +3,7 @@
 
 mod bouncer;
 mod link;
+pub mod tracker;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

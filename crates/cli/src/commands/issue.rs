@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use rota_core::text::escaped;
-use rota_store::block_on;
-use rota_verbs::issues::{self, AddIssue, IssuePayload};
+use rota_verbs::Verb;
+use rota_verbs::issues::IssuePayload;
+use rota_verbs::table::{AddIssue, CloseIssue, ListIssues, ShowIssue};
 
 use super::help_of;
 use crate::args::Common;
@@ -29,38 +30,26 @@ fn dispatch(common: &Common, command: IssueCommand) -> CliResult<ExitCode> {
     match command {
         IssueCommand::Add(args) => {
             let input = AddIssue { title: args.title, body: args.body, labels: args.label };
-            let cx = locate::context(common)?;
-            output::emit(common.json, block_on(issues::add(&cx, input))?, |issue| {
-                format!("#{}\n", issue.number)
-            })
+            output::emit(common.json, ask(common, input)?, |issue| format!("#{}\n", issue.number))
         }
         IssueCommand::List(args) => {
-            let cx = locate::context(common)?;
-            output::emit(common.json, block_on(issues::list(&cx, args.all))?, |list| {
+            output::emit(common.json, ask(common, ListIssues { all: args.all })?, |list| {
                 list.issues.iter().map(line).collect()
             })
         }
         IssueCommand::Show(args) => {
-            let number = number(&args.number)?;
-            let cx = locate::context(common)?;
-            output::emit(common.json, block_on(issues::show(&cx, number))?, shown)
+            output::emit(common.json, ask(common, ShowIssue { number: args.number })?, shown)
         }
         IssueCommand::Close(args) => {
-            let number = number(&args.number)?;
-            let cx = locate::context(common)?;
-            output::emit(common.json, block_on(issues::close(&cx, number))?, |issue| {
+            output::emit(common.json, ask(common, CloseIssue { number: args.number })?, |issue| {
                 format!("closed #{}\n", issue.number)
             })
         }
     }
 }
 
-/// `3` or `#3`.
-fn number(text: &str) -> CliResult<u64> {
-    let digits = text.strip_prefix('#').unwrap_or(text);
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.parse::<u64>().ok().filter(|number| is_number && *number > 0);
-    number.ok_or_else(|| CliError::value(format!("the number of an issue counts from 1, got: {text}")))
+fn ask<V: Verb>(common: &Common, input: V) -> CliResult<V::Payload> {
+    locate::desk(common)?.ask(input)
 }
 
 fn line(issue: &IssuePayload) -> String {

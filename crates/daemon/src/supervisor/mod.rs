@@ -214,6 +214,7 @@ pub async fn one_cycle<S: Source>(
         cycle: Arc::clone(&cycle),
         told,
         board: SeenBoard { now: shared.now(), issues: Vec::new(), is_full: false, lease_ms: 0 },
+        has_looked: false,
         open: Arc::default(),
         relabelled: Vec::new(),
         chosen: None,

@@ -13,7 +13,8 @@ use crate::sources::{Issue, Source, comment_once};
 const REPAIRS: u32 = 25;
 
 impl<S: Source> Turn<S> {
-    pub(super) async fn reconcile(&mut self) -> Result<(), Broken> {
+    /// Whether anything had to be looked into.
+    pub(super) async fn reconcile(&mut self) -> Result<bool, Broken> {
         let mut repairs = 0;
         for issue in self.board.issues.clone() {
             if repairs >= REPAIRS {
@@ -23,15 +24,15 @@ impl<S: Source> Turn<S> {
                 Ok(asked) => repairs += u32::from(asked),
                 Err(Broken::Tracker(trouble)) => {
                     self.warn(format!("#{}: {trouble}", issue.note.number));
+                    repairs += 1;
                     if trouble.is_general() {
                         break;
                     }
-                    repairs += 1;
                 }
                 Err(broken) => return Err(broken),
             }
         }
-        Ok(())
+        Ok(repairs > 0)
     }
 
     /// Whether the tracker had to be asked.

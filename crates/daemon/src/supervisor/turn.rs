@@ -26,6 +26,8 @@ pub(super) struct Turn<S> {
     pub cycle: Arc<Mutex<Cycle>>,
     pub told: mpsc::UnboundedSender<Told>,
     pub board: SeenBoard,
+    /// Whether the board is that of this cycle.
+    pub has_looked: bool,
     pub open: OpenIssues,
     /// Labels that were changed since the list was made: issue, whether it has ours.
     pub relabelled: Vec<(u64, bool)>,
@@ -93,10 +95,11 @@ impl<S: Source> Turn<S> {
     }
 
     /// Leases are kept whatever else fails: work that was handed over goes on.
-    async fn keep_leases(&self) {
-        let shared = &self.shared;
-        let board = Board { call: shared.call.clone(), source: shared.source.key() };
-        let Ok(board) = shared.desk.perform(board).await else { return };
+    async fn keep_leases(&mut self) {
+        if self.look().await.is_err() {
+            return;
+        }
+        let (shared, board) = (&self.shared, &self.board);
         let is_due = |until: rota_core::UnixMillis| until.age_ms_of(board.now) < board.lease_ms / 3 * 2;
         let mine = board.issues.iter().filter(|issue| issue.task.assignee.as_deref() == Some(&shared.agent));
         let due = mine.filter(|issue| issue.task.lease_expires_at.is_some_and(is_due));
@@ -104,9 +107,11 @@ impl<S: Source> Turn<S> {
         if leases.is_empty() {
             return;
         }
-        if let Err(error) = shared.desk.perform(KeepLeases { call: shared.call.clone(), leases }).await {
+        let kept = shared.desk.perform(KeepLeases { call: shared.call.clone(), leases }).await;
+        if let Err(error) = kept {
             self.warn(format!("leases could not be renewed: {error}"));
         }
+        self.has_looked = false;
     }
 
     /// Compares the governance files with the pin; at the first start they become the pin.
@@ -177,21 +182,26 @@ impl<S: Source> Turn<S> {
     async fn start(&mut self) -> Result<(), Broken> {
         let shared = Arc::clone(&self.shared);
         self.open = shared.source.open_issues().await?;
-        self.look().await?;
+        if !self.has_looked {
+            self.look().await?;
+        }
         if self.board.issues.iter().any(|issue| issue.task.lease_expired(self.board.now)) {
             // Somebody else's: ours were renewed when the cycle began.
             let reclaim = ReclaimExpired { call: shared.call.clone(), queue: QUEUE.to_owned() };
             shared.desk.perform(reclaim).await?;
             self.look().await?;
         }
-        self.reconcile().await?;
-        self.look().await
+        if self.reconcile().await? {
+            self.look().await?;
+        }
+        Ok(())
     }
 
     async fn look(&mut self) -> Result<(), Broken> {
         let shared = &self.shared;
         let board = Board { call: shared.call.clone(), source: shared.source.key() };
         self.board = shared.desk.perform(board).await?;
+        self.has_looked = true;
         Ok(())
     }
 

@@ -1,35 +1,38 @@
 //! `rota issue`: the tracker that is the store itself.
 
-use rota_core::{Refusal, Status, Task, UnixMillis, limits};
+use rota_core::text::escaped;
+use rota_core::{Refusal, Status, Task, UnixMillis};
 use rota_store::Store;
 use rota_store::intents::issues::{AddLocalIssue, CloseIssue, Note, QUEUE, local_issue};
 use rota_store::intents::read::{List, Show};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::{Context, bad_value, checked_name};
 use crate::create::{checked_description, checked_title};
+use crate::verb::Word;
 
 /// What the local tracker is called.
 const LOCAL: &str = "local";
 
 /// An issue as every interface shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct IssuePayload {
     pub number: u64,
     pub title: String,
     /// open or closed
-    pub state: &'static str,
+    pub state: Word,
     pub labels: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comments: Vec<String>,
     /// The task behind it.
     pub task: String,
-    pub status: &'static str,
+    pub status: Word,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assignee: Option<String>,
     pub created_at: UnixMillis,
@@ -43,12 +46,12 @@ impl IssuePayload {
         Ok(Self {
             number: note.number,
             title: task.title,
-            state: if is_open { "open" } else { "closed" },
+            state: if is_open { "open" } else { "closed" }.into(),
             labels: note.labels,
             body: task.description,
             comments: note.comments,
             task: task.id.to_string(),
-            status: task.status.word(),
+            status: task.status.word().into(),
             assignee: task.assignee,
             created_at: task.created_at,
             updated_at: task.updated_at,
@@ -66,7 +69,7 @@ pub struct AddIssue {
 }
 
 /// Issues, lowest number first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issues {
     /// How many.
     pub total: usize,
@@ -84,9 +87,6 @@ pub async fn add<S: Store>(cx: &Context<S>, input: AddIssue) -> Result<IssuePayl
         }
     }
     let body = checked_description(input.body)?;
-    if body.as_ref().is_some_and(|body| body.len() > limits::TEXT_BYTES) {
-        return Err(bad_value(format!("body is longer than {} bytes", limits::TEXT_BYTES)).into());
-    }
     let intent = AddLocalIssue {
         call: cx.call(),
         source: LOCAL.to_owned(),
@@ -110,17 +110,28 @@ pub async fn list<S: Store>(cx: &Context<S>, all: bool) -> Result<Issues> {
 }
 
 /// One issue.
-pub async fn show<S: Store>(cx: &Context<S>, number: u64) -> Result<IssuePayload> {
+pub async fn show<S: Store>(cx: &Context<S>, number: &str) -> Result<IssuePayload> {
+    let number = counted(number)?;
     let show = Show { call: cx.call(), id: local_issue(number) };
     let (view, _) = cx.store.perform(&show).await.map_err(|error| not_found(error, number))?;
     IssuePayload::of(view.task)
 }
 
 /// Closes an issue: it is done, whoever works on it.
-pub async fn close<S: Store>(cx: &Context<S>, number: u64) -> Result<IssuePayload> {
+pub async fn close<S: Store>(cx: &Context<S>, number: &str) -> Result<IssuePayload> {
+    let number = counted(number)?;
     let close = CloseIssue { call: cx.call(), id: local_issue(number) };
     let closed = cx.store.perform(&close).await.map_err(|error| not_found(error, number))?;
     IssuePayload::of(closed)
+}
+
+/// `3` or `#3`.
+fn counted(text: &str) -> Result<u64> {
+    let digits = text.strip_prefix('#').unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.parse::<u64>().ok().filter(|number| is_number && *number > 0);
+    let wrong = || bad_value(format!("the number of an issue counts from 1, got: {}", escaped(text)));
+    Ok(number.ok_or_else(wrong)?)
 }
 
 fn not_found(error: rota_store::Error, number: u64) -> rota_store::Error {

@@ -2,11 +2,13 @@
 //! default. Lists of words are comma-separated texts there as here, so that an address can hold them.
 
 mod control;
+mod issues;
 mod loops;
 mod task;
 mod upkeep;
 
 pub use control::*;
+pub use issues::*;
 pub use loops::*;
 pub use task::*;
 pub use upkeep::*;
@@ -62,6 +64,7 @@ pub fn visit_all(visitor: &mut impl Visitor) {
     task::visit(visitor);
     control::visit(visitor);
     loops::visit(visitor);
+    issues::visit(visitor);
     upkeep::visit(visitor);
 }
 

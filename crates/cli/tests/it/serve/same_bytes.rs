@@ -110,6 +110,14 @@ const SCRIPT: &str = r#"
 @31 policy apply nothing.json
 @31 policy history
 @31 policy schema JSON
+@39 issue add --title "Fix \e it" --body "It says 500." --label bug JSON
+@39 issue add --title " " JSON
+@39 issue list JSON
+@39 issue show 1 JSON
+@39 issue show #7 JSON
+@39 issue close x JSON
+@39 issue close 1 JSON
+@39 issue list --all JSON
 @40 loop add --kind plan --id root --prompt "Do it" JSON
 @40 loop add --kind spec --id child --parent root --triggered-by artifacts/x.md --priority high JSON
 @40 loop add --kind spec --id child JSON

@@ -71,11 +71,9 @@ fn issues_of_the_local_tracker() {
             [2]
             $ issue show x
             ! error: the number of an issue counts from 1, got: x
-            ! Usage: rota issue show [OPTIONS] <N>
             [1]
             $ issue close 0
             ! error: the number of an issue counts from 1, got: 0
-            ! Usage: rota issue close [OPTIONS] <N>
             [1]
             $ issue add --title " "
             ! error: title is empty

@@ -1,6 +1,7 @@
 //! `rota supervise` and `rota issue` with the real binary: on the local tracker, and against servers that behave as
 //! trackers do.
 
+mod crashes;
 mod dispatch;
 mod governance;
 mod local;

@@ -1,0 +1,11 @@
+//! The supervisor in this process, against servers that behave as trackers do.
+#![allow(missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "a test that fails says so by panicking")]
+
+mod answers;
+mod clients;
+mod many;
+mod people;
+mod real_server;
+mod support;
+mod tls;

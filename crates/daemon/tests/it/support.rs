@@ -1,0 +1,175 @@
+//! A repository, a store, and supervisors of a tracker on this machine.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rota_core::cycle::{Ended, FailureCode, State};
+use rota_core::{Policy, Status};
+use rota_daemon::config::{
+    GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind,
+};
+use rota_daemon::desk::Desk;
+use rota_daemon::sources::gitea::Gitea;
+use rota_daemon::sources::github::GitHub;
+use rota_daemon::sources::{Connection, Patience, Source};
+use rota_daemon::supervisor::{Shared, Told, one_cycle};
+use rota_store::intents::Call;
+use rota_store::intents::issues::{Board, BoardIssue};
+use rota_store::intents::policy::PublishPolicy;
+use rota_store::{AnyStore, Location, Secret};
+use rota_testbed::tracker::{Dialect, TOKEN, Tracker};
+use tempfile::TempDir;
+
+pub const LABEL: &str = "in-progress";
+
+/// A repository and a store in it.
+pub struct Place {
+    pub folder: TempDir,
+    pub desk: Desk,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("docs/governance.md", "One task at a time.\n");
+        write("agents/state/environment.json", "{}\n");
+        git(folder.path(), &["init", "-q"]);
+        git(folder.path(), &["add", "-A"]);
+        git(
+            folder.path(),
+            &["-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qm", "first"],
+        );
+        std::fs::create_dir(folder.path().join(".rota")).unwrap();
+        let store = AnyStore::open(&Location::Sqlite(folder.path().join(".rota/rota.db"))).unwrap();
+        Self { folder, desk: Desk { store } }
+    }
+
+    pub fn call() -> Call {
+        Call::in_scope("default")
+    }
+
+    /// So many leases at once.
+    pub async fn allow(&self, ceiling: u32) {
+        let text =
+            format!("{{\"schemaVersion\":1,\"queues\":{{\"issues\":{{\"maxConcurrent\":{ceiling}}}}}}}");
+        let policy = Policy::parse(&text).unwrap();
+        let publish = PublishPolicy { call: Self::call(), policy, based_on: None };
+        self.desk.perform(publish).await.unwrap();
+    }
+
+    pub async fn board(&self, source: &str) -> Vec<BoardIssue> {
+        let board = Board { call: Self::call(), source: source.to_owned() };
+        self.desk.perform(board).await.unwrap().issues
+    }
+
+    /// `number status` of what the store knows, but for what is done.
+    pub async fn statuses(&self, source: &str) -> Vec<(u64, Status)> {
+        self.board(source).await.into_iter().map(|issue| (issue.note.number, issue.task.status)).collect()
+    }
+}
+
+fn git(folder: &Path, arguments: &[&str]) {
+    let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+pub fn tracker_config(kind: TrackerKind, api_base: String) -> TrackerConfig {
+    let token = TokenPlace::Variable("UNUSED".to_owned());
+    TrackerConfig { kind, api_base, owner: "acme".into(), repo: "shop".into(), token }
+}
+
+/// Impatient, because the other side is on this machine.
+pub fn patience() -> Patience {
+    Patience { call: Duration::from_secs(5), pause: Duration::from_millis(1), ..Patience::default() }
+}
+
+pub fn config(source: TrackerConfig) -> SupervisorConfig {
+    SupervisorConfig {
+        source: SourceConfig::Tracker(source),
+        cycle_interval_secs: 60,
+        cycle_max_runtime_secs: 90,
+        state_file: "unused".into(),
+        governance: GovernanceConfig::default(),
+        claim_label: LABEL.into(),
+        check_remote: false,
+        dispatch: None,
+    }
+}
+
+/// A supervisor, and where its cycles stand.
+pub struct Supervisor<S> {
+    pub shared: Arc<Shared<S>>,
+    pub state: State,
+    pub warnings: Vec<String>,
+}
+
+impl<S: Source> Supervisor<S> {
+    pub fn new(place: &Place, agent: &str, source: S, config: SupervisorConfig) -> Self {
+        let call = Call { actor: Some(agent.to_owned()), ..Place::call() };
+        let folder = place.folder.path().to_owned();
+        let shared = Shared::new(place.desk.clone(), call, agent.to_owned(), source, config, folder).unwrap();
+        Self { shared: Arc::new(shared), state: State::fresh(60), warnings: Vec::new() }
+    }
+
+    /// One cycle; its lines are those that were told, and the rest.
+    pub async fn cycle(&mut self) -> (Vec<String>, Ended) {
+        let mut lines = Vec::new();
+        let mut warnings = Vec::new();
+        let mut tell = |told: Told| match told {
+            Told::Lines(more) => lines.extend(more),
+            Told::Warning(text) => warnings.push(text),
+            Told::Cycle(_) => {}
+        };
+        let ended = one_cycle(&self.shared, self.state.clone(), &mut tell).await;
+        lines.extend(ended.lines.clone());
+        self.warnings = warnings;
+        self.state = ended.state.clone();
+        (lines, ended)
+    }
+
+    /// What the cycle claimed, or why nothing.
+    pub async fn claim(&mut self) -> Result<u64, FailureCode> {
+        let (_, ended) = self.cycle().await;
+        match ended.code {
+            None => Ok(ended.state.last_claimed_issue.unwrap()),
+            Some(code) => Err(code),
+        }
+    }
+}
+
+pub fn gitea(place: &Place, tracker: &Tracker, agent: &str) -> Supervisor<Gitea> {
+    gitea_with(place, tracker, agent, patience())
+}
+
+pub fn gitea_with(place: &Place, tracker: &Tracker, agent: &str, patience: Patience) -> Supervisor<Gitea> {
+    let own = tracker_config(TrackerKind::Gitea, tracker.api_base());
+    let connection = Connection::new(&own, &Secret::from(TOKEN), patience).unwrap();
+    Supervisor::new(place, agent, Gitea::new(connection, own.clone(), LABEL.into()), config(own))
+}
+
+pub fn github(place: &Place, tracker: &Tracker, agent: &str) -> Supervisor<GitHub> {
+    github_with(place, tracker, agent, patience())
+}
+
+pub fn github_with(place: &Place, tracker: &Tracker, agent: &str, patience: Patience) -> Supervisor<GitHub> {
+    let own = tracker_config(TrackerKind::GitHub, tracker.api_base());
+    let connection = Connection::new(&own, &Secret::from(TOKEN), patience).unwrap();
+    Supervisor::new(place, agent, GitHub::new(connection, own.clone(), LABEL.into()), config(own))
+}
+
+pub fn tracker(dialect: Dialect, issues: usize) -> Tracker {
+    let tracker = Tracker::start(dialect);
+    tracker.with(|world| {
+        for number in 1..=issues {
+            world.add(&format!("issue {number}"));
+        }
+    });
+    tracker
+}
