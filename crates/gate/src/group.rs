@@ -1,5 +1,7 @@
 //! A model group: its waiters and the budget they draw on, under the gate's common slots.
 
+use std::time::Duration;
+
 use crate::config::{BudgetConfig, DEFAULT_GROUP, GateConfig};
 use crate::moment::{Moment, micros};
 use crate::outcome::Usage;
@@ -10,6 +12,8 @@ use crate::tokens::TokenWindow;
 use crate::window::StartWindow;
 
 const MINUTE_MICROS: u64 = 60_000_000;
+/// What is used up for longer is said by a 429.
+const LONGEST_HOLD_BACK: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -21,6 +25,8 @@ pub(crate) struct Group {
     /// When the bucket held a start again, as seen at the last block. A block that is lifted early does not
     /// make it earlier.
     refilled: Moment,
+    /// No start before: what the provider said of its own budget.
+    held_back_until: Moment,
     pub input: Option<TokenWindow>,
     pub output: Option<TokenWindow>,
 }
@@ -47,6 +53,7 @@ impl Group {
             window: StartWindow::new(budget.max_requests_per_window, window),
             pace: Pace::new(budget.max_requests_per_window, window, budget.burst),
             refilled: Moment::ZERO,
+            held_back_until: Moment::ZERO,
             input: tokens(budget.input_tokens_per_minute),
             output: tokens(budget.output_tokens_per_minute),
         }
@@ -61,7 +68,8 @@ impl Group {
         let has_tokens = |window: &Option<TokenWindow>| {
             window.as_ref().is_none_or(|window| window.used(now) < window.limit())
         };
-        self.window.is_open(now)
+        self.held_back_until <= now
+            && self.window.is_open(now)
             && self.pace.is_open(ramp.paced(now))
             && has_tokens(&self.input)
             && has_tokens(&self.output)
@@ -75,7 +83,7 @@ impl Group {
 
     /// When the windows alone, without pacing, allow the next start.
     pub fn windows_open_at(&self, now: Moment) -> Option<Moment> {
-        let mut opens = self.window.opens_at()?;
+        let mut opens = self.window.opens_at()?.max(self.held_back_until);
         for tokens in [&self.input, &self.output].into_iter().flatten() {
             opens = opens.max(tokens.opens_at(now)?);
         }
@@ -94,6 +102,11 @@ impl Group {
         if let Some(output) = &mut self.output {
             output.count(now, usage.output_tokens);
         }
+    }
+
+    /// Lets nothing start for a while, at most a minute; a shorter while than before changes nothing.
+    pub fn hold_back(&mut self, now: Moment, wait: Duration) {
+        self.held_back_until = self.held_back_until.max(now.plus(wait.min(LONGEST_HOLD_BACK)));
     }
 
     /// Leaves a single start in the bucket, for a ramp that will begin at `at`. A bucket that is empty refills

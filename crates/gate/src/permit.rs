@@ -49,6 +49,16 @@ impl Permit {
         let desk = self.desk.as_ref().ok_or(NotRunning)?;
         desk.with(|gate, now| gate.count(now, self.ticket, usage))
     }
+
+    /// Lets no other request of the same group start for a while, because the response said that little of
+    /// the provider's budget is left. At most a minute: what is really used up is said by a 429.
+    ///
+    /// # Errors
+    /// The request was already ended by its name; nothing changed.
+    pub fn hold_back(&self, wait: Duration) -> Result<(), NotRunning> {
+        let desk = self.desk.as_ref().ok_or(NotRunning)?;
+        desk.with(|gate, now| gate.hold_back(now, self.ticket, wait))
+    }
 }
 
 impl Drop for Permit {

@@ -247,6 +247,18 @@ impl<N: Default> PureGate<N> {
         Ok(())
     }
 
+    /// Lets nothing of a running request's group start for a while: little of the provider's budget is left.
+    ///
+    /// # Errors
+    /// The request holds no slot; nothing changed.
+    pub fn hold_back(&mut self, now: Moment, ticket: Ticket, wait: Duration) -> Result<(), NotRunning> {
+        self.now = self.now.max(now);
+        self.started_at(ticket)?;
+        let entry = self.entries.get(ticket).ok_or(NotRunning)?;
+        self.groups[entry.group].hold_back(self.now, wait);
+        Ok(())
+    }
+
     /// Takes back a request whose caller has gone before it held a permit, and returns its note. `None` if
     /// there is none.
     pub fn leave(&mut self, now: Moment, ticket: Ticket) -> Option<N> {

@@ -93,3 +93,23 @@ async fn the_margin_lengthens_every_window() {
     let second = in_time(gate.acquire("b", Priority::Normal)).await.unwrap();
     assert_eq!(second.waited(), secs(60) + millis(100));
 }
+
+/// G4: what a response says of the provider's own budget holds its group back, and no other; at most a minute.
+#[tokio::test(start_paused = true)]
+async fn a_group_is_held_back_by_what_the_provider_says() {
+    let opus =
+        GroupConfig { name: "opus".to_owned(), models: vec!["opus*".to_owned()], ..GroupConfig::default() };
+    let gate = gate(GateConfig { groups: vec![opus], ..GateConfig::default() });
+    let request = |id: &str, model: &str| Request::new(id).model(model);
+    let permit = gate.acquire_request(request("a", "opus-4")).await.unwrap();
+    permit.hold_back(secs(7)).unwrap();
+    permit.hold_back(secs(3)).unwrap();
+    let start = tokio::time::Instant::now();
+    let _other = gate.acquire_request(request("b", "haiku")).await.unwrap();
+    assert_eq!(start.elapsed(), secs(0));
+    let next = gate.acquire_request(request("c", "opus-4")).await.unwrap();
+    assert_eq!(start.elapsed(), secs(7));
+    next.hold_back(secs(3_600)).unwrap();
+    drop(gate.acquire_request(request("d", "opus-4")).await.unwrap());
+    assert_eq!(start.elapsed(), secs(67));
+}
