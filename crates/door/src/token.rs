@@ -87,6 +87,11 @@ impl Token {
         self.0.expose().as_bytes().ct_eq(shown).into()
     }
 
+    /// For the operator's own programs, who show it to what listens.
+    pub fn secret(&self) -> &Secret {
+        &self.0
+    }
+
     /// For what is sealed with it.
     pub(crate) fn text(&self) -> &str {
         self.0.expose()

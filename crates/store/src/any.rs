@@ -7,7 +7,7 @@ use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresStore};
 use crate::secret::Secret;
 use crate::sqlite::{self, SqliteStore};
-use crate::store::{Access, Intent, Store, block_on, runtime};
+use crate::store::{Access, Intent, Store, block_on, run_here, runtime};
 use crate::tx::AnyTx;
 
 /// Where a store is.
@@ -85,6 +85,23 @@ impl AnyStore {
                 Err(Fault::BadUrl { problem: "only PostgreSQL has roles to grant to".to_owned() })
             }
         }
+    }
+}
+
+impl AnyStore {
+    /// Carries out one intent beside the tasks of a runtime: a file is written on a thread of its own, a server is
+    /// waited for.
+    pub async fn perform_beside<I>(&self, intent: I) -> Outcome<I::Output>
+    where
+        I: Intent + Send + 'static,
+        I::Output: 'static,
+    {
+        if let Self::Postgres(store) = self {
+            return store.perform(&intent).await;
+        }
+        let store = self.clone();
+        let ran = tokio::task::spawn_blocking(move || run_here(store.perform(&intent))).await;
+        ran.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }
 

@@ -1,8 +1,12 @@
+//! What tests need around them: a scripted provider of models ([`provider`]), and a PostgreSQL server.
+//!
 //! A throw-away PostgreSQL server from the installed programs: as an ordinary user, also when root runs the tests, on
 //! a Unix socket, gone with the process that started it however that ends.
 
 mod bouncer;
+pub mod dialogue;
 mod link;
+pub mod provider;
 pub mod tracker;
 
 use std::io::{BufRead, BufReader, Write};

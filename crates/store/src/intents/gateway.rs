@@ -18,6 +18,14 @@ pub fn day_of(now: UnixMillis) -> i64 {
     now.get().div_euclid(DAY_MS)
 }
 
+/// Billionths of a dollar for people: cents, or as many places as a small sum needs.
+pub fn dollars(nanos: u64) -> String {
+    let (whole, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let digits = format!("{rest:09}");
+    let shown = digits.trim_end_matches('0').len().clamp(2, 6);
+    format!("{whole}.{}", &digits[..shown])
+}
+
 /// How urgent the calls of a lease are; none once the lease has ended.
 #[derive(Clone, Debug)]
 pub struct LevelOfLease {
@@ -177,5 +185,23 @@ impl Intent for Used {
     async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
         let now = self.call.now.unwrap_or(tx.clock().await?);
         Ok((day_of(now), tx.usage(&self.filter).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_for_people() {
+        for (nanos, text) in [
+            (0, "0.00"),
+            (1_500_000_000, "1.50"),
+            (12_345_000, "0.012345"),
+            (18_000_000_000, "18.00"),
+            (999, "0.000000"),
+        ] {
+            assert_eq!(dollars(nanos), text);
+        }
     }
 }

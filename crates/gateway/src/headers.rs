@@ -1,0 +1,191 @@
+//! Which headers pass. All of them, unchanged, but: those of one hop, Host, lengths, credentials, and our own.
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+
+use crate::config::{Api, Credentials};
+
+/// Where a caller shows its token when the key is its own.
+pub const TOKEN: &str = "x-rota-token";
+/// How urgent a caller says its call is.
+pub const PRIORITY: &str = "x-rota-priority";
+/// How long a call waited here.
+pub const WAIT: HeaderName = HeaderName::from_static("x-rota-wait-ms");
+/// How often it was sent.
+pub const ATTEMPTS: HeaderName = HeaderName::from_static("x-rota-attempts");
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const OURS: &str = "x-rota-";
+/// The first version that shows keys as Bearer.
+const BEARER_SINCE: &[u8] = b"2026";
+
+/// What belongs to one hop, besides what `Connection` names.
+fn is_of_the_hop(name: &HeaderName) -> bool {
+    const HOP: [HeaderName; 8] =
+        [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, HOST, CONTENT_LENGTH, EXPECT];
+    HOP.contains(name)
+        || matches!(
+            name.as_str(),
+            "keep-alive" | "proxy-connection" | "proxy-authorization" | "http2-settings"
+        )
+        || name.as_str().starts_with(OURS)
+}
+
+fn passed(headers: &HeaderMap) -> HeaderMap {
+    let mut named = Vec::new();
+    for value in headers.get_all(CONNECTION) {
+        let names = value.as_bytes().split(|byte| *byte == b',');
+        named.extend(names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()));
+    }
+    let mut passed = HeaderMap::with_capacity(headers.len() + 2);
+    for (name, value) in headers {
+        if !is_of_the_hop(name) && !named.contains(name) {
+            passed.append(name, value.clone());
+        }
+    }
+    passed
+}
+
+/// What a provider is sent, with the key in the form that fits.
+pub fn to_upstream(
+    headers: &HeaderMap,
+    api: Api,
+    credentials: Credentials,
+    key: Option<&HeaderValue>,
+    bearer: Option<&HeaderValue>,
+) -> HeaderMap {
+    let mut sent = passed(headers);
+    if credentials == Credentials::Pass {
+        return sent;
+    }
+    for name in [AUTHORIZATION, API_KEY, HeaderName::from_static("api-key"), http::header::COOKIE] {
+        sent.remove(name);
+    }
+    let takes_bearer = match api {
+        Api::OpenAi => true,
+        Api::Anthropic => {
+            headers.get("anthropic-version").is_some_and(|version| version.as_bytes() >= BEARER_SINCE)
+        }
+    };
+    let (name, value) = if takes_bearer { (AUTHORIZATION, bearer) } else { (API_KEY, key) };
+    if let Some(value) = value {
+        sent.insert(name, value.clone());
+    }
+    sent
+}
+
+/// What a client is sent.
+pub fn to_client(headers: &HeaderMap, waited_ms: u64, attempts: u32) -> HeaderMap {
+    let mut sent = passed(headers);
+    sent.insert(WAIT, HeaderValue::from(waited_ms));
+    sent.insert(ATTEMPTS, HeaderValue::from(attempts));
+    sent
+}
+
+/// The tokens a caller may mean, most certain first. With keys of their own callers show it apart.
+pub fn shown(headers: &HeaderMap, credentials: Credentials) -> Vec<&[u8]> {
+    let mut shown: Vec<&[u8]> = headers.get_all(TOKEN).iter().map(HeaderValue::as_bytes).collect();
+    if credentials == Credentials::Inject {
+        shown.extend(own_keys(headers));
+    }
+    shown
+}
+
+/// What a caller shows as keys.
+pub fn own_keys(headers: &HeaderMap) -> Vec<&[u8]> {
+    let mut shown: Vec<&[u8]> = headers.get_all(API_KEY).iter().map(HeaderValue::as_bytes).collect();
+    shown.extend(headers.get_all(AUTHORIZATION).iter().filter_map(|value| bearer(value.as_bytes())));
+    shown
+}
+
+/// What is behind `Bearer `; the scheme's case does not matter.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(list: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in list {
+            let name: HeaderName = name.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
+            headers.append(name, value.parse().unwrap_or_else(|error| panic!("{value}: {error}")));
+        }
+        headers
+    }
+
+    fn text(headers: &HeaderMap) -> String {
+        let mut lines: Vec<String> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap_or("?")))
+            .collect();
+        lines.sort();
+        lines.join("\n")
+    }
+
+    const SENT: [(&str, &str); 17] = [
+        ("host", "here"),
+        ("connection", "keep-alive, X-Private"),
+        ("x-private", "1"),
+        ("keep-alive", "5"),
+        ("te", "trailers"),
+        ("transfer-encoding", "chunked"),
+        ("content-length", "3"),
+        ("expect", "100-continue"),
+        ("upgrade", "h2c"),
+        ("proxy-authorization", "secret"),
+        ("x-rota-token", "secret"),
+        ("x-rota-anything", "1"),
+        ("x-api-key", "secret"),
+        ("authorization", "Bearer secret"),
+        ("cookie", "secret"),
+        ("anthropic-beta", "a"),
+        ("anthropic-beta", "b"),
+    ];
+
+    #[test]
+    fn the_key_comes_in_the_form_that_fits() {
+        let (key, bearer) = (HeaderValue::from_static("k"), HeaderValue::from_static("Bearer k"));
+        let both = "anthropic-beta: a\nanthropic-beta: b\n";
+        for (version, api, expected) in [
+            ("2023-06-01", Api::Anthropic, format!("{both}anthropic-version: 2023-06-01\nx-api-key: k")),
+            (
+                "2026-10-21",
+                Api::Anthropic,
+                format!("{both}anthropic-version: 2026-10-21\nauthorization: Bearer k"),
+            ),
+            (
+                "2023-06-01",
+                Api::OpenAi,
+                format!("{both}anthropic-version: 2023-06-01\nauthorization: Bearer k"),
+            ),
+        ] {
+            let mut given = headers(&SENT);
+            given.insert("anthropic-version", HeaderValue::from_static(version));
+            let sent = to_upstream(&given, api, Credentials::Inject, Some(&key), Some(&bearer));
+            assert_eq!(text(&sent), expected);
+        }
+    }
+
+    #[test]
+    fn a_callers_own_login_passes() {
+        let sent = to_upstream(&headers(&SENT), Api::Anthropic, Credentials::Pass, None, None);
+        assert_eq!(
+            text(&sent),
+            "anthropic-beta: a\nanthropic-beta: b\nauthorization: Bearer secret\ncookie: secret\nx-api-key: secret"
+        );
+    }
+
+    #[test]
+    fn tokens_are_looked_for_where_they_belong() {
+        let given = headers(&[("x-api-key", "a"), ("authorization", "bearer b"), ("x-rota-token", "c")]);
+        assert_eq!(shown(&given, Credentials::Inject), [b"c", b"a", b"b"]);
+        assert_eq!(shown(&given, Credentials::Pass), [b"c"]);
+        assert_eq!(shown(&headers(&[("authorization", "Basic b")]), Credentials::Inject), [b""; 0]);
+    }
+}

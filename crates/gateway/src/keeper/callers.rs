@@ -1,0 +1,155 @@
+//! Who calls: the operator, a lease, or somebody with a token that the operator made. What the store said is remembered
+//! for a moment, so that a busy agent costs no read per call.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rota_core::LeaseId;
+use rota_core::policy::GateLevel;
+use rota_door::{Caller as Shown, Door};
+use rota_gate::Priority;
+use rota_store::intents::Call;
+use rota_store::intents::gateway::{FindGateToken, LevelOfLease};
+use rota_store::{AnyStore, Outcome};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+/// How long an answer of the store counts.
+const FRESH: Duration = Duration::from_secs(2);
+/// How many leases are remembered as ended.
+const ENDED: usize = 4_096;
+/// What the tokens that people make begin with: anything else needs no look into the store.
+pub const TOKEN_PREFIX: &str = "rota-";
+
+/// Whose a call is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// The scope of the task.
+    pub scope: String,
+    /// Whose usage it counts as; empty for nobody's.
+    pub task: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Whether it may ask for everything.
+    pub is_operator: bool,
+}
+
+type Hash = [u8; 32];
+
+struct Known {
+    caller: Arc<Caller>,
+    lease: Option<String>,
+    since: Instant,
+}
+
+pub(super) struct Callers {
+    store: AnyStore,
+    call: Call,
+    door: Door,
+    known: Mutex<HashMap<Hash, Known>>,
+    ended: Mutex<HashSet<String>>,
+}
+
+/// What is kept of a token.
+pub fn hash_of(token: &[u8]) -> String {
+    Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The gate's word for a level of the policy.
+pub fn priority_of(level: GateLevel) -> Priority {
+    match level {
+        GateLevel::Critical => Priority::Critical,
+        GateLevel::High => Priority::High,
+        GateLevel::Normal => Priority::Normal,
+        GateLevel::Low => Priority::Low,
+    }
+}
+
+impl Callers {
+    pub fn new(store: AnyStore, call: Call, door: Door) -> Self {
+        Self { store, call, door, known: Mutex::default(), ended: Mutex::default() }
+    }
+
+    pub async fn identify(&self, shown: &[u8]) -> Outcome<Option<Arc<Caller>>> {
+        let hash: Hash = Sha256::digest(shown).into();
+        if let Some(known) = self.known().get(&hash).filter(|known| known.since.elapsed() < FRESH) {
+            return Ok(Some(Arc::clone(&known.caller)));
+        }
+        let Some((caller, lease)) = self.look_up(shown).await? else {
+            self.known().remove(&hash);
+            return Ok(None);
+        };
+        let caller = Arc::new(caller);
+        // Whoever was revoked while the store was asked stays so.
+        if lease.as_ref().is_some_and(|lease| self.ended().contains(lease)) {
+            return Ok(None);
+        }
+        let known = Known { caller: Arc::clone(&caller), lease, since: Instant::now() };
+        self.known().insert(hash, known);
+        Ok(Some(caller))
+    }
+
+    async fn look_up(&self, shown: &[u8]) -> Outcome<Option<(Caller, Option<String>)>> {
+        match self.door.caller(shown) {
+            Some(Shown::Operator) => {
+                let scope = self.call.scope.clone();
+                let priority = Priority::default();
+                Ok(Some((Caller { scope, task: String::new(), priority, is_operator: true }, None)))
+            }
+            Some(Shown::Lease(claim)) => {
+                let Ok(lease) = LeaseId::parse(&claim.lease) else { return Ok(None) };
+                if lease.task.as_str() != claim.task || self.ended().contains(&claim.lease) {
+                    return Ok(None);
+                }
+                let call = Call { scope: claim.scope.clone(), ..self.call.clone() };
+                let ask = LevelOfLease { call, task: lease.task, fence: lease.fence };
+                let Some(level) = self.store.perform_beside(ask).await? else { return Ok(None) };
+                let caller = Caller {
+                    scope: claim.scope,
+                    task: claim.task,
+                    priority: priority_of(level),
+                    is_operator: false,
+                };
+                Ok(Some((caller, Some(claim.lease))))
+            }
+            None if shown.starts_with(TOKEN_PREFIX.as_bytes()) => {
+                let ask = FindGateToken { call: self.call.clone(), hash: hash_of(shown) };
+                let found = self.store.perform_beside(ask).await?;
+                Ok(found.map(|(token, level)| {
+                    let (scope, task) = (token.scope, token.task.unwrap_or_default());
+                    (Caller { scope, task, priority: priority_of(level), is_operator: false }, None)
+                }))
+            }
+            None => Ok(None),
+        }
+    }
+
+    pub fn revoke(&self, lease: &str) {
+        let mut ended = self.ended();
+        // The store knows them too by now; this is for the moment until it does.
+        if ended.len() >= ENDED {
+            ended.clear();
+        }
+        ended.insert(lease.to_owned());
+        drop(ended);
+        self.known().retain(|_, known| known.lease.as_deref() != Some(lease));
+    }
+
+    pub fn expect(&self, lease: &str) {
+        self.ended().remove(lease);
+    }
+
+    /// Forgets what is no longer fresh.
+    pub fn tidy(&self) {
+        self.known().retain(|_, known| known.since.elapsed() < FRESH);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Hash, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,220 @@
+//! Connections to one provider. A link is driven by whoever uses it, not by a task of its own: dropping the call closes
+//! it, in every phase, and the provider notices.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::config::Target;
+use crate::limits;
+
+/// Why no answer began.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// Nothing was sent; it may be sent again.
+    NotConnected,
+    /// The provider may have worked on it.
+    Broken,
+    /// The provider says nothing.
+    Silent,
+}
+
+/// A connection that speaks HTTP/1.1.
+pub(crate) struct Link {
+    sender: SendRequest<Full<Bytes>>,
+    driver: Connection<TokioIo<Stream>, Full<Bytes>>,
+    is_closed: bool,
+}
+
+impl Link {
+    /// Moves bytes; whatever this wakes is the one who calls.
+    pub fn drive(&mut self, cx: &mut Context<'_>) {
+        // Not to be polled again once it has ended.
+        self.is_closed = self.is_closed || Pin::new(&mut self.driver).poll(cx).is_ready();
+    }
+
+    /// Whether another call can use it.
+    fn is_free(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        !self.is_closed && self.sender.is_ready()
+    }
+
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, NoAnswer> {
+        let sent = self.sender.send_request(request);
+        let mut sent = pin!(sent);
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = sent.as_mut().poll(cx) {
+                return Poll::Ready(answer.map_err(|_| NoAnswer::Broken));
+            }
+            self.is_closed = self.is_closed || Pin::new(&mut self.driver).poll(cx).is_ready();
+            match sent.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(answer.map_err(|_| NoAnswer::Broken)),
+                Poll::Pending if self.is_closed => Poll::Ready(Err(NoAnswer::Broken)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+/// The links to one provider that nobody uses now, and how to make more.
+pub(crate) struct Links {
+    target: Target,
+    tls: Option<TlsConnector>,
+    idle: Mutex<Vec<(Link, Instant)>>,
+}
+
+impl Links {
+    pub fn new(target: Target, tls: &TlsConnector) -> Self {
+        let tls = target.is_tls.then(|| tls.clone());
+        Self { target, tls, idle: Mutex::default() }
+    }
+
+    /// Sends a request and waits for the head of the answer. A link that was used before may have been closed by the
+    /// provider just now: then it is tried once more, on a new one.
+    pub async fn call(&self, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Link), NoAnswer> {
+        let answer = async {
+            if let Some(mut link) = self.idle_link() {
+                match link.send(again(&request)).await {
+                    Ok(answer) => return Ok((answer, link)),
+                    Err(_) => drop(link),
+                }
+            }
+            let mut link = self.connect().await?;
+            let answer = link.send(request).await?;
+            Ok((answer, link))
+        };
+        timeout(limits::SILENCE, answer).await.unwrap_or(Err(NoAnswer::Silent))
+    }
+
+    /// Takes back a link whose answer has ended.
+    pub fn give_back(&self, mut link: Link) {
+        if !link.is_free() {
+            return;
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < limits::IDLE_LINKS {
+            idle.push((link, Instant::now()));
+        }
+    }
+
+    /// How many nobody uses.
+    pub fn idle_count(&self) -> usize {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn idle_link(&self) -> Option<Link> {
+        loop {
+            let (mut link, since) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+            if since.elapsed() < limits::IDLE && link.is_free() {
+                return Some(link);
+            }
+        }
+    }
+
+    /// Closes links that were not used for long.
+    pub fn tidy(&self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(_, since)| since.elapsed() < limits::IDLE);
+    }
+
+    async fn connect(&self) -> Result<Link, NoAnswer> {
+        let opened = timeout(limits::CONNECT, self.open()).await;
+        let stream = opened.map_err(|_| NoAnswer::NotConnected)?.map_err(|_| NoAnswer::NotConnected)?;
+        let (sender, driver) = http1::Builder::new()
+            .max_buf_size(limits::HEAD_BYTES)
+            .max_headers(limits::HEADERS)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|_| NoAnswer::NotConnected)?;
+        Ok(Link { sender, driver, is_closed: false })
+    }
+
+    async fn open(&self) -> io::Result<Stream> {
+        let tcp = TcpStream::connect((self.target.host(), self.target.port())).await?;
+        tcp.set_nodelay(true)?;
+        let Some(tls) = &self.tls else { return Ok(Stream::Plain(tcp)) };
+        let name = ServerName::try_from(self.target.host().to_owned()).map_err(io::Error::other)?;
+        Ok(Stream::Tls(Box::new(tls.connect(name, tcp).await?)))
+    }
+}
+
+/// The same request; a body that is held costs nothing to send twice.
+fn again(request: &Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+    let mut copy = Request::new(request.body().clone());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy
+}
+
+/// With TLS or without.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

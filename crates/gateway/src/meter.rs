@@ -1,0 +1,334 @@
+//! What an answer says of its tokens, read beside the bytes as they pass. Nothing here can change or delay them.
+//!
+//! Streams are read line by line and whole answers at their end; compressed ones are unpacked on the side. What is
+//! too long to be looked at is passed on all the same, and its tokens stay unknown.
+
+use std::io::Write;
+
+use brotli_decompressor::DecompressorWriter;
+use flate2::write::{MultiGzDecoder, ZlibDecoder};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use memchr::{memchr, memmem};
+use serde::Deserialize;
+
+use crate::config::Price;
+use crate::limits::METERED_BYTES;
+
+/// What was read so far; each number is the largest seen, because streams repeat them as they grow.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Reading {
+    /// As the provider names it.
+    pub model: Option<String>,
+    /// Sent, and neither kept nor had before.
+    pub input: u64,
+    /// Sent and kept by the provider.
+    pub cache_write: u64,
+    /// Had by the provider before.
+    pub cache_read: u64,
+    /// Came back.
+    pub output: u64,
+    /// An overload was told in the middle of a stream.
+    pub is_overloaded: bool,
+}
+
+impl Reading {
+    /// What counts against a provider's input limit.
+    pub fn counted_input(&self) -> u64 {
+        self.input.saturating_add(self.cache_write)
+    }
+
+    /// In billionths of a dollar.
+    pub fn cost(&self, price: &Price) -> u64 {
+        let write = price.cache_write.unwrap_or(price.input.saturating_mul(5) / 4);
+        let read = price.cache_read.unwrap_or(price.input / 10);
+        let parts = [
+            (self.input, price.input),
+            (self.cache_write, write),
+            (self.cache_read, read),
+            (self.output, price.output),
+        ];
+        parts.iter().fold(0, |sum: u64, (tokens, each)| sum.saturating_add(tokens.saturating_mul(*each)))
+    }
+
+    fn see(&mut self, part: Part) {
+        for inner in [part.message, part.response].into_iter().flatten() {
+            self.see(*inner);
+        }
+        self.model = part.model.or(self.model.take());
+        self.is_overloaded |=
+            part.error.is_some_and(|error| error.kind.as_deref() == Some("overloaded_error"));
+        let Some(usage) = part.usage else { return };
+        let cached = [usage.prompt_tokens_details, usage.input_tokens_details].into_iter().flatten();
+        let cached = cached.filter_map(|details| details.cached_tokens).max().unwrap_or(0);
+        let input = usage.input_tokens.or(usage.prompt_tokens).unwrap_or(0).saturating_sub(cached);
+        self.input = self.input.max(input);
+        self.cache_write = self.cache_write.max(usage.cache_creation_input_tokens.unwrap_or(0));
+        self.cache_read = self.cache_read.max(usage.cache_read_input_tokens.unwrap_or(cached));
+        self.output = self.output.max(usage.output_tokens.or(usage.completion_tokens).unwrap_or(0));
+    }
+}
+
+/// What is looked for in an answer or an event of either API.
+#[derive(Deserialize)]
+struct Part {
+    model: Option<String>,
+    usage: Option<Usage>,
+    /// Anthropic's first event has it all inside.
+    message: Option<Box<Part>>,
+    /// And so have OpenAI's last ones.
+    response: Option<Box<Part>>,
+    error: Option<ErrorPart>,
+}
+
+#[derive(Deserialize)]
+struct ErrorPart {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    prompt_tokens_details: Option<Details>,
+    input_tokens_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
+}
+
+/// Reads an answer as it passes.
+pub(crate) enum Meter {
+    Off(Reading),
+    Plain(Reader),
+    Gzip(Box<MultiGzDecoder<Reader>>),
+    Deflate(Box<ZlibDecoder<Reader>>),
+    Brotli(Box<DecompressorWriter<Reader>>),
+}
+
+impl Meter {
+    /// For an answer that says nothing of tokens.
+    pub fn off() -> Self {
+        Self::Off(Reading::default())
+    }
+
+    /// For an answer with these headers.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let kind = text(CONTENT_TYPE);
+        let is_stream = kind.starts_with("text/event-stream");
+        if !is_stream && !kind.starts_with("application/json") {
+            return Self::off();
+        }
+        let reader = Reader { is_stream, kept: Vec::new(), is_too_long: false, reading: Reading::default() };
+        match text(CONTENT_ENCODING) {
+            "" | "identity" => Self::Plain(reader),
+            "gzip" | "x-gzip" => Self::Gzip(Box::new(MultiGzDecoder::new(reader))),
+            "deflate" => Self::Deflate(Box::new(ZlibDecoder::new(reader))),
+            "br" => Self::Brotli(Box::new(DecompressorWriter::new(reader, 4_096))),
+            _ => Self::off(),
+        }
+    }
+
+    /// The next piece.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        let fed = match self {
+            Self::Off(_) => Ok(()),
+            Self::Plain(reader) => reader.write_all(bytes),
+            Self::Gzip(decoder) => decoder.write_all(bytes).and_then(|()| decoder.flush()),
+            Self::Deflate(decoder) => decoder.write_all(bytes).and_then(|()| decoder.flush()),
+            Self::Brotli(decoder) => decoder.write_all(bytes).and_then(|()| decoder.flush()),
+        };
+        // What cannot be unpacked is the client's to complain about.
+        if fed.is_err() {
+            *self = Self::Off(self.reading().clone());
+        }
+    }
+
+    /// There is no more.
+    pub fn finish(&mut self) {
+        match self {
+            Self::Off(_) => {}
+            Self::Plain(reader) => reader.finish(),
+            Self::Gzip(decoder) => decoder.get_mut().finish(),
+            Self::Deflate(decoder) => decoder.get_mut().finish(),
+            Self::Brotli(decoder) => decoder.get_mut().finish(),
+        }
+    }
+
+    /// What was read so far.
+    pub fn reading(&self) -> &Reading {
+        match self {
+            Self::Off(reading) => reading,
+            Self::Plain(reader) => &reader.reading,
+            Self::Gzip(decoder) => &decoder.get_ref().reading,
+            Self::Deflate(decoder) => &decoder.get_ref().reading,
+            Self::Brotli(decoder) => &decoder.get_ref().reading,
+        }
+    }
+}
+
+/// Finds usage in plain text.
+pub(crate) struct Reader {
+    is_stream: bool,
+    /// The line that has not ended yet, or the whole answer so far.
+    kept: Vec<u8>,
+    is_too_long: bool,
+    reading: Reading,
+}
+
+impl Reader {
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.is_too_long || self.kept.len() + bytes.len() > METERED_BYTES {
+            self.is_too_long = true;
+            self.kept = Vec::new();
+        } else {
+            self.kept.extend_from_slice(bytes);
+        }
+    }
+
+    fn finish(&mut self) {
+        let kept = std::mem::take(&mut self.kept);
+        if self.is_stream { self.line(&kept) } else { self.part(&kept) }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let Some(data) = line.strip_prefix(b"data:") else { return };
+        let is_telling = |word: &[u8]| memmem::find(data, word).is_some();
+        if is_telling(b"\"usage\"") || is_telling(b"\"error\"") {
+            self.part(data);
+        }
+    }
+
+    fn part(&mut self, text: &[u8]) {
+        if let Ok(part) = serde_json::from_slice::<Part>(text) {
+            self.reading.see(part);
+        }
+    }
+}
+
+impl Write for Reader {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if !self.is_stream {
+            self.keep(bytes);
+            return Ok(bytes.len());
+        }
+        let mut rest = bytes;
+        while let Some(end) = memchr(b'\n', rest) {
+            if self.kept.is_empty() && !self.is_too_long {
+                self.line(&rest[..end]);
+            } else {
+                self.keep(&rest[..end]);
+                let line = std::mem::take(&mut self.kept);
+                self.line(&line);
+                self.is_too_long = false;
+            }
+            rest = &rest[end + 1..];
+        }
+        self.keep(rest);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meter(kind: &'static str, encoding: &'static str) -> Meter {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        headers.insert(CONTENT_ENCODING, http::HeaderValue::from_static(encoding));
+        Meter::of(&headers)
+    }
+
+    fn reading(model: &str, numbers: [u64; 4]) -> Reading {
+        let [input, cache_write, cache_read, output] = numbers;
+        Reading { model: Some(model.into()), input, cache_write, cache_read, output, is_overloaded: false }
+    }
+
+    const ANTHROPIC_STREAM: &str = concat!(
+        ": a comment\n\nevent: message_start\r\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"opus\",",
+        "\"usage\":{\"input_tokens\":25,\"cache_creation_input_tokens\":7,\"cache_read_input_tokens\":100,",
+        "\"output_tokens\":1}}}\r\n\r\nevent: ping\ndata: {\"type\":\"ping\"}\n\n",
+        "data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"the usage of words\"}}\n\n",
+        "data: {\"type\":\"message_delta\",\"delta\":{},\"usage\":{\"output_tokens\":15}}\n\n",
+    );
+
+    #[test]
+    fn both_apis_streamed_and_whole() {
+        let chat = "data: {\"model\":\"gpt\",\"choices\":[],\"usage\":null}\n\ndata: {\"model\":\"gpt\",\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\ndata: [DONE]\n\n";
+        let responses = "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"model\":\"gpt\",\"usage\":{\"input_tokens\":12,\"input_tokens_details\":{\"cached_tokens\":2},\"output_tokens\":3}}}\n\n";
+        let whole =
+            r#"{"type":"message","model":"opus","content":[],"usage":{"input_tokens":9,"output_tokens":2}}"#;
+        for (kind, text, expected) in [
+            ("text/event-stream; charset=utf-8", ANTHROPIC_STREAM, reading("opus", [25, 7, 100, 15])),
+            ("text/event-stream", chat, reading("gpt", [8, 0, 4, 3])),
+            ("text/event-stream", responses, reading("gpt", [10, 0, 2, 3])),
+            ("application/json", whole, reading("opus", [9, 0, 0, 2])),
+        ] {
+            for size in [1, 7, text.len()] {
+                let mut meter = meter(kind, "identity");
+                text.as_bytes().chunks(size).for_each(|piece| meter.feed(piece));
+                meter.finish();
+                assert_eq!(*meter.reading(), expected, "{kind} in pieces of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn compressed_answers_are_read_as_they_pass() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(ANTHROPIC_STREAM.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
+        let packed = gzip.finish().unwrap_or_else(|error| panic!("{error}"));
+        let mut meter = meter("text/event-stream", "gzip");
+        packed.chunks(5).for_each(|piece| meter.feed(piece));
+        assert_eq!(*meter.reading(), reading("opus", [25, 7, 100, 15]));
+    }
+
+    #[test]
+    fn nonsense_is_nothing() {
+        for (kind, encoding, bytes) in [
+            ("text/html", "", &b"<p>"[..]),
+            ("application/json", "", b"{\"usage\":{\"input_tokens\":-4}}"),
+            ("application/json", "gzip", b"not gzip at all"),
+            ("application/json", "br", b"\xff\xff\xff\xff"),
+            ("application/json", "zstd", b"{}"),
+            ("text/event-stream", "", b"data: {\"usage\":\ndata:\ndata"),
+        ] {
+            let mut meter = meter(kind, encoding);
+            meter.feed(bytes);
+            meter.finish();
+            assert_eq!(*meter.reading(), Reading::default(), "{kind} {encoding}");
+        }
+        let mut long = meter("text/event-stream", "");
+        let piece = vec![b'x'; 1 << 20];
+        (0..9).for_each(|_| long.feed(&piece));
+        assert!(matches!(&long, Meter::Plain(reader) if reader.kept.is_empty()), "nothing of it is kept");
+        long.feed(b"\n");
+        long.feed(ANTHROPIC_STREAM.as_bytes());
+        assert_eq!(*long.reading(), reading("opus", [25, 7, 100, 15]), "the next line counts again");
+        let mut broken = meter("text/event-stream", "");
+        broken
+            .feed(b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n");
+        assert!(broken.reading().is_overloaded);
+    }
+
+    #[test]
+    fn costs() {
+        let price = Price { input: 3_000, output: 15_000, cache_write: None, cache_read: None };
+        assert_eq!(reading("m", [1_000_000, 0, 0, 1_000_000]).cost(&price), 18_000_000_000);
+        assert_eq!(reading("m", [0, 100, 100, 0]).cost(&price), 100 * 3_750 + 100 * 300);
+        assert_eq!(reading("m", [u64::MAX, 1, 1, 1]).cost(&price), u64::MAX);
+    }
+}

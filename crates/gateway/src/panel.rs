@@ -1,0 +1,277 @@
+//! The gates as people see them: the same picture as JSON and as a panel of text.
+
+use std::fmt::Write;
+
+use rota_gate::{Details, Priority};
+use serde::{Deserialize, Serialize};
+
+/// All gates.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Panel {
+    /// By name.
+    pub upstreams: Vec<GateView>,
+}
+
+/// One gate.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GateView {
+    /// Of which provider.
+    pub upstream: String,
+    /// Calls under way.
+    pub running: usize,
+    /// Calls that may be, when nothing holds them back.
+    pub slots: usize,
+    /// Calls that may be now.
+    pub slots_now: usize,
+    /// Calls that wait.
+    pub queued: usize,
+    /// Whether a block lasts or a window is full.
+    pub rate_limited: bool,
+    /// The block, while it lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<Block>,
+    /// Limits in a row.
+    pub hits: u32,
+    /// Whether it comes back to full speed.
+    pub ramping: bool,
+    /// Who runs, then who waits, in the order of the panel.
+    pub calls: Vec<CallView>,
+    /// Calls that ended.
+    pub completed: u64,
+    /// Calls that were pushed back.
+    pub rate_limited_calls: u64,
+    /// Calls that were given up while they waited.
+    pub cancelled: u64,
+    /// How long calls waited, together.
+    pub total_wait_ms: u64,
+    /// How long calls ran, together.
+    pub total_run_ms: u64,
+    /// The most that waited at once.
+    pub peak_queued: usize,
+    /// The most that ran at once.
+    pub peak_running: usize,
+    /// Connections to the provider that nobody uses now.
+    pub idle_connections: usize,
+}
+
+/// Why nothing goes to a provider.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Block {
+    /// A quota is used up.
+    pub quota: bool,
+    /// For how long yet; none until somebody unblocks it.
+    pub ends_in_ms: Option<u64>,
+}
+
+/// One call.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallView {
+    /// Its name.
+    pub id: String,
+    /// How urgent.
+    pub priority: String,
+    /// The group whose budget it draws on.
+    pub group: String,
+    /// Running, or waiting.
+    pub is_running: bool,
+    /// For how long.
+    pub for_ms: u64,
+}
+
+impl GateView {
+    /// Of a gate.
+    pub fn of(upstream: &str, details: &Details, idle_connections: usize) -> Self {
+        let state = &details.state;
+        let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let view = |id: &rota_gate::RequestId, priority: Priority, group: &str, is_running, time| CallView {
+            id: id.to_string(),
+            priority: priority.name().to_owned(),
+            group: group.to_owned(),
+            is_running,
+            for_ms: millis(time),
+        };
+        let running =
+            details.running.iter().map(|row| view(&row.id, row.priority, &row.group, true, row.running_for));
+        let queued =
+            details.queued.iter().map(|row| view(&row.id, row.priority, &row.group, false, row.waiting_for));
+        Self {
+            upstream: upstream.to_owned(),
+            running: state.running,
+            slots: state.slots,
+            slots_now: state.slots_now,
+            queued: state.queued,
+            rate_limited: state.rate_limited,
+            block: state
+                .block
+                .map(|block| Block { quota: block.quota, ends_in_ms: block.ends_in.map(millis) }),
+            hits: state.hits,
+            ramping: state.ramping,
+            calls: running.chain(queued).collect(),
+            completed: state.stats.completed,
+            rate_limited_calls: state.stats.rate_limited,
+            cancelled: state.stats.cancelled,
+            total_wait_ms: state.stats.total_wait_ms,
+            total_run_ms: state.stats.total_run_ms,
+            peak_queued: state.stats.peak_queue_depth,
+            peak_running: state.stats.peak_concurrent,
+            idle_connections,
+        }
+    }
+}
+
+/// The width of what is inside the frame.
+const WIDTH: usize = 54;
+
+impl Panel {
+    /// One frame per gate.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for view in &self.upstreams {
+            frame(&mut text, view);
+        }
+        text
+    }
+}
+
+fn frame(text: &mut String, view: &GateView) {
+    let title = format!("─ {} ", rota_core::text::escaped(&view.upstream));
+    let _ = writeln!(text, "┌{title:─<WIDTH$}┐");
+    let limited = match &view.block {
+        Some(Block { ends_in_ms: Some(millis), quota }) => {
+            format!("{} ({:.0}s)", if *quota { "Quota" } else { "Yes" }, (*millis as f64 / 1_000.0).ceil())
+        }
+        Some(Block { ends_in_ms: None, .. }) => "Quota (until rota gate unblock)".to_owned(),
+        None if view.rate_limited => "Window full".to_owned(),
+        None => "No".to_owned(),
+    };
+    line(
+        text,
+        &format!(
+            "Running: {}/{}  Queued: {}  Rate Limited: {limited}",
+            view.running, view.slots, view.queued
+        ),
+    );
+    let _ = writeln!(text, "├{:─<WIDTH$}┤", "");
+    let label = |call: &CallView| {
+        let priority: Priority = call.priority.parse().unwrap_or_default();
+        format!("{:<6}", format!("[{}]", priority.label()))
+    };
+    let seconds = |millis: u64| format!("{}.{}s", millis / 1_000, millis % 1_000 / 100);
+    let named = |call: &CallView| format!("{} {}", label(call), rota_core::text::escaped(&call.id));
+    for call in view.calls.iter().filter(|call| call.is_running) {
+        line(text, &format!("{}  Running   {}", named(call), seconds(call.for_ms)));
+    }
+    if view.queued > 0 {
+        let _ = writeln!(text, "│ {:─<1$}│", "", WIDTH - 1);
+    }
+    for call in view.calls.iter().filter(|call| !call.is_running) {
+        line(text, &format!("{}  Queued    waiting {}", named(call), seconds(call.for_ms)));
+    }
+    if !view.calls.is_empty() {
+        let _ = writeln!(text, "├{:─<WIDTH$}┤", "");
+    }
+    let average = view.total_run_ms.checked_div(view.completed).unwrap_or(0);
+    line(
+        text,
+        &format!(
+            "Stats: {} completed | {} rate limited | avg {}",
+            grouped(view.completed),
+            grouped(view.rate_limited_calls),
+            seconds(average)
+        ),
+    );
+    let _ = writeln!(text, "└{:─<WIDTH$}┘", "");
+}
+
+fn line(text: &mut String, content: &str) {
+    let _ = writeln!(text, "│ {content:<0$}│", WIDTH - 1);
+}
+
+/// 1,234.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_panel_is_that_of_the_specification() {
+        let call = |id: &str, priority: &str, is_running, for_ms| CallView {
+            id: id.into(),
+            priority: priority.into(),
+            group: "*".into(),
+            is_running,
+            for_ms,
+        };
+        let view = GateView {
+            upstream: "anthropic".into(),
+            running: 2,
+            slots: 10,
+            slots_now: 10,
+            queued: 2,
+            rate_limited: false,
+            block: None,
+            hits: 0,
+            ramping: false,
+            calls: vec![
+                call("exec-001", "high", true, 2_345),
+                call("exec-002", "normal", true, 3_100),
+                call("exec-011", "normal", false, 5_200),
+                call("exec-014", "low", false, 2_000),
+            ],
+            completed: 1_234,
+            rate_limited_calls: 12,
+            cancelled: 0,
+            total_wait_ms: 0,
+            total_run_ms: 1_234 * 2_300,
+            peak_queued: 2,
+            peak_running: 2,
+            idle_connections: 0,
+        };
+        let blocked = GateView {
+            upstream: "openai".into(),
+            calls: Vec::new(),
+            queued: 0,
+            running: 0,
+            block: Some(Block { quota: false, ends_in_ms: Some(4_200) }),
+            completed: 0,
+            ..view.clone()
+        };
+        let expected = "\
+┌─ anthropic ──────────────────────────────────────────┐
+│ Running: 2/10  Queued: 2  Rate Limited: No           │
+├──────────────────────────────────────────────────────┤
+│ [HIGH] exec-001  Running   2.3s                      │
+│ [NORM] exec-002  Running   3.1s                      │
+│ ─────────────────────────────────────────────────────│
+│ [NORM] exec-011  Queued    waiting 5.2s              │
+│ [LOW]  exec-014  Queued    waiting 2.0s              │
+├──────────────────────────────────────────────────────┤
+│ Stats: 1,234 completed | 12 rate limited | avg 2.3s  │
+└──────────────────────────────────────────────────────┘
+┌─ openai ─────────────────────────────────────────────┐
+│ Running: 0/10  Queued: 0  Rate Limited: Yes (5s)     │
+├──────────────────────────────────────────────────────┤
+│ Stats: 0 completed | 12 rate limited | avg 0.0s      │
+└──────────────────────────────────────────────────────┘
+";
+        assert_eq!(Panel { upstreams: vec![view, blocked] }.text(), expected);
+        assert_eq!(
+            (grouped(0), grouped(999), grouped(1_000_000)),
+            ("0".into(), "999".into(), "1,000,000".into())
+        );
+    }
+}

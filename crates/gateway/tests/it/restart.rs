@@ -1,0 +1,62 @@
+//! The gateway ends and begins again: blocks stay, queued clients are told, streams may finish.
+
+use std::time::Duration;
+
+use rota_testbed::provider::{Step, answer, stream};
+
+use crate::lab::{Lab, Plan, REPLY, read_answer, until, wide};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_knows_the_block() {
+    let mut lab = Lab::start(|seen| match seen.number {
+        0 => answer(429, &[("retry-after", "5")], "{}"),
+        _ => answer(200, &[], REPLY),
+    })
+    .await;
+    let client = tokio::spawn({
+        let ask = lab.message();
+        async move { ask.answer().await }
+    });
+    until("the block is there", || lab.view().block.is_some()).await;
+    let began = std::time::Instant::now();
+    lab.stop().await.unwrap();
+    let got = client.await.unwrap();
+    assert_eq!((got.status, got.header("retry-after")), (503, Some("1")));
+    let again = lab.again(Plan::new(|_| Vec::new()).config, wide());
+    let mut plan = again;
+    let target = rota_gateway::Target::parse(&lab.provider.url()).unwrap();
+    plan.config.upstreams.get_mut("anthropic").unwrap().url = target;
+    let second = plan.start().await;
+    assert!(second.view().block.is_some(), "still blocked");
+    assert_eq!(second.message().answer().await.status, 200);
+    assert!(lab.provider.seen()[1].at - began >= Duration::from_millis(4_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_finish_and_queued_clients_are_told() {
+    let mut plan = Plan::new(|_| {
+        let mut steps = stream(&["data: first\n\n", "data: last\n\n"]);
+        steps.insert(2, Step::WaitForOpen);
+        steps
+    });
+    plan.gate.max_concurrent = 1;
+    let mut lab = plan.start().await;
+    let mut streaming = lab.message().send().await;
+    lab.provider.wait_until("the stream began", |provider| provider.running() == 1);
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        waiting.push(lab.message().send().await);
+    }
+    until("three wait", || lab.view().queued == 3).await;
+    let ended = lab.stop();
+    for client in &mut waiting {
+        let got = read_answer(client).await;
+        assert_eq!((got.status, got.header("retry-after")), (503, Some("1")));
+        assert!(got.text().contains("overloaded_error"), "{}", got.text());
+    }
+    lab.provider.open();
+    let got = read_answer(&mut streaming).await;
+    assert!(got.is_whole && got.text().ends_with("data: last\n\n"), "{}", got.text());
+    tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap().unwrap();
+    assert!(tokio::net::TcpStream::connect(lab.address).await.is_err(), "nobody listens any more");
+}
