@@ -118,6 +118,10 @@ pub enum Command {
     ///
     /// Example: rota serve --listen 127.0.0.1:8788
     Serve(crate::args_serve::ServeArgs),
+    /// Run the gateway: agents share one key, one budget and one back-off by a base URL
+    Gateway(crate::args_gate::GatewayArgs),
+    /// Look at the gate, hold a slot of it, see what was used, let agents in
+    Gate(crate::args_gate::GateArgs),
     /// Read the journal: every change, in order
     ///
     /// Example: rota log --task fix-login -n 20
@@ -128,7 +132,7 @@ pub enum Command {
     /// and leases, and that the journal folds to the tables. Exit 1 when something is wrong.
     ///
     /// Example: rota doctor --fix
-    Doctor(DoctorArgs),
+    Doctor(crate::args_control::DoctorArgs),
     /// Write everything the store remembers as lines of JSON
     ///
     /// The whole store, or the scope that --scope names.
@@ -175,13 +179,6 @@ pub enum Command {
         #[arg(value_name = "shell")]
         shell: String,
     },
-}
-
-#[derive(Args, Debug)]
-pub struct DoctorArgs {
-    /// Repair what is derived; the journal is never touched
-    #[arg(long)]
-    pub fix: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,4 +1,4 @@
-//! The command line of the control plane: `rota queue`, `rota sched`, `rota policy`.
+//! The command line of the control plane: `rota queue`, `rota sched`, `rota policy`, and of `rota doctor`.
 
 use clap::{Args, Subcommand};
 
@@ -302,4 +302,11 @@ pub struct PolicyFileArg {
     /// The document, - for standard input
     #[arg(value_name = "FILE")]
     pub file: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Repair what is derived; the journal is never touched
+    #[arg(long)]
+    pub fix: bool,
 }

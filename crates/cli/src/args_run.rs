@@ -55,6 +55,9 @@ pub struct UpArgs {
     /// Serve no HTTP API (agents on PostgreSQL still come to their own tasks by it)
     #[arg(long)]
     pub no_serve: bool,
+    /// Run no gateway, though rota.yml has a section for it
+    #[arg(long)]
+    pub no_gateway: bool,
 }
 
 #[derive(Args, Debug)]

@@ -32,6 +32,8 @@ pub enum CliError {
     Io(String),
     /// Nobody runs the daemon of this workspace.
     NotRunning,
+    /// Nobody runs the gateway of this workspace.
+    NoGateway(String),
     /// The reader of our output went away.
     PipeClosed,
 }
@@ -122,6 +124,7 @@ impl CliError {
             Self::Verb(error) => error.to_string(),
             Self::Said(said) => said.message.clone(),
             Self::NotRunning => "no rota up runs here".to_owned(),
+            Self::NoGateway(place) => format!("no gateway runs at {place}"),
             Self::PipeClosed => "nobody reads".to_owned(),
         }
     }
@@ -137,6 +140,9 @@ impl CliError {
             Self::Said(said) => told(said),
             Self::Io(message) | Self::OneLine(message) => (format!("error: {}\n", escaped(message)), 1),
             Self::NotRunning => ("error: no rota up runs here: start one with rota up\n".to_owned(), 2),
+            Self::NoGateway(place) => {
+                (format!("error: no gateway runs at {place}: start one with rota gateway\n"), 2)
+            }
             Self::PipeClosed => (String::new(), 1),
         };
         if std::io::stderr().write_all(text.as_bytes()).is_err() {

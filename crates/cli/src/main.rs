@@ -3,6 +3,7 @@
 
 mod args;
 mod args_control;
+mod args_gate;
 mod args_loops;
 mod args_run;
 mod args_serve;

@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 pub mod desk;
 pub mod folders;
+pub mod gateway;
 pub mod iteration;
 pub mod manager;
 pub mod prompt;

@@ -15,6 +15,7 @@ pub mod create;
 pub mod delete;
 pub mod deps;
 pub mod doctor;
+pub mod gate;
 pub mod import;
 pub mod input;
 pub mod issues;

@@ -2,6 +2,7 @@
 
 mod completions;
 mod control;
+mod gate;
 mod import;
 mod init;
 mod issue;
@@ -72,6 +73,10 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Serve(args)) => {
             serve::run(&cli.common, &args).map_err(|error| error.with_usage_of(&["serve"]))
         }
+        Some(Command::Gateway(args)) => {
+            gate::gateway(&cli.common, &args).map_err(|error| error.with_usage_of(&["gateway"]))
+        }
+        Some(Command::Gate(args)) => gate::run(&cli.common, args),
         Some(Command::Log(log)) => log::run(&cli.common, log).map_err(|error| error.with_usage_of(&["log"])),
         Some(Command::Doctor(args)) => upkeep::doctor(&cli.common, &args),
         Some(Command::Export(args)) => upkeep::export(&cli.common, &args),

@@ -13,7 +13,8 @@ use rota_verbs::prune::Pruned;
 use rota_verbs::table::{ExamineStore, PruneStore};
 use serde::Serialize;
 
-use crate::args::{Common, DoctorArgs, ExportArgs, FileArg, MigrateArgs, PruneArgs};
+use crate::args::{Common, ExportArgs, FileArg, MigrateArgs, PruneArgs};
+use crate::args_control::DoctorArgs;
 use crate::desk::Desk;
 use crate::errors::{CliError, CliResult};
 use crate::{locate, output};

@@ -81,6 +81,9 @@ pub fn show(shown: &ShownLoop) -> String {
             text.push_str(&format!("{label:<14}{}\n", escaped(&value)));
         }
     }
+    if let Some(usage) = &shown.usage {
+        text.push_str(&format!("{:<14}{}\n", "Usage:", super::gate::in_words(usage)));
+    }
     if !shown.children.is_empty() {
         text.push_str("Children:\n");
     }

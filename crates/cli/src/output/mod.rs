@@ -1,6 +1,7 @@
 //! Payloads as text. Everything a user wrote is shown with control characters escaped.
 
 pub mod entries;
+pub mod gate;
 pub mod log;
 pub mod loops;
 pub mod markdown;
@@ -42,7 +43,12 @@ pub fn warn(text: &str) -> CliResult<()> {
 
 /// Tells on standard error what a program that goes on is doing.
 pub fn note(text: &str) -> CliResult<()> {
-    let line = format!("{}\n", rota_core::text::escaped(text));
+    note_raw(&rota_core::text::escaped(text))
+}
+
+/// The same for what has nothing left to escape.
+pub fn note_raw(text: &str) -> CliResult<()> {
+    let line = format!("{text}\n");
     let written = std::io::stderr().write_all(line.as_bytes());
     written.map_err(|error| CliError::Io(format!("standard error: {error}")))
 }

@@ -15,6 +15,7 @@ mod daemon_kill9;
 mod delete;
 mod edges;
 mod fresh_folder;
+mod gateway;
 mod help;
 mod holders;
 mod import;

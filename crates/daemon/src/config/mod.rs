@@ -5,6 +5,7 @@
 //! (`scheduler.priority`, `concurrency`, `rate_limit`) are kept as what the file names: the published policy decides,
 //! and [`Config::apply_to`] says what it would be with them.
 
+mod gateway;
 mod parse;
 mod policy_words;
 mod settings;
@@ -21,6 +22,7 @@ use rota_core::policy::PolicyError;
 use rota_store::Secret;
 use rota_store::intents::read::Runners;
 
+pub use gateway::GatewaySection;
 pub use policy_words::PolicyWords;
 pub use settings::Setting;
 pub use supervisor::{
@@ -53,8 +55,8 @@ pub struct Config {
     pub policy: PolicyWords,
     /// What the supervisor goes by, if the file says so.
     pub supervisor: Option<SupervisorConfig>,
-    /// The section of the gateway, as it stands.
-    pub gateway: Option<serde_json::Value>,
+    /// The section of the gateway; none if there is no such section.
+    pub gateway: Option<GatewaySection>,
     /// The dotted paths that the file names.
     named: BTreeSet<String>,
 }

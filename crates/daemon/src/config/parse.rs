@@ -6,6 +6,7 @@ use std::time::Duration;
 use rota_store::Secret;
 use serde_yaml_ng::Value;
 
+use super::gateway;
 use super::policy_words::{self, Word};
 use super::walk::{Field, KeyError, Section, decimal, one_of, snake_case};
 use super::{Config, LoopKind, Program};
@@ -38,7 +39,7 @@ pub(super) fn document(text: &str) -> Result<Config, KeyError> {
     reader.disk(&mut top, disk)?;
     reader.config.supervisor =
         top.take("supervisor").map(|field| super::supervisor::section(&field)).transpose()?;
-    reader.config.gateway = top.take("gateway").map(|field| field.raw()).transpose()?;
+    reader.config.gateway = top.take("gateway").map(|field| gateway::section(&field)).transpose()?;
     top.finish()?;
     // All that a file can say that does not go with the rest.
     reader.config.apply_to(&rota_core::Policy::default()).map_err(|error| KeyError::Key {

@@ -150,8 +150,6 @@ fn a_kind_says_how_it_is_run() {
         parsed("disk: {min-free-gb: 0.25}\nscheduler: {poll_interval_secs: 0.05}\nshared_folder: true\n");
     assert_eq!((more.disk_min_free_bytes, more.poll_interval), (250_000_000, Duration::from_millis(50)));
     assert!(more.shared_folder);
-    let raw = parsed("gateway: {hold_secs: 3}\n");
-    assert_eq!(raw.gateway, Some(json!({"hold_secs": 3})));
 }
 
 #[test]
@@ -301,4 +299,48 @@ fn a_file_is_read_or_told_about() {
     assert!(matches!(Config::read(&path), Err(ConfigError::TooLong { .. })));
     std::fs::write(&path, "scope: [\n").unwrap();
     assert!(matches!(Config::read(&path), Err(ConfigError::Wrong { .. })));
+}
+
+#[test]
+fn the_gateway() {
+    use rota_gateway::{Api, Credentials, GatewayConfig};
+    assert_eq!(parsed("scope: a\n").gateway, None);
+    assert_eq!(parsed("gateway: {listen: \"localhost:1\"}\n").gateway.unwrap().config.listen.port(), 1);
+    let whole = parsed(
+        "gateway:\n  hold-secs: 30\n  credentials: pass\n  url: http://10.0.0.7:8787\n  upstreams:\n    \
+         anthropic: {url: \"https://proxy.example/a\"}\n    local: {api: openai, url: \"http://127.0.0.1:9\", key_env: false}\n  \
+         groups: {opus: {models: [\"*opus*\"], max_requests_per_window: 5}}\n  \
+         budget: {usd_per_day: 12.5, usd_per_task: 1, prices: {\"*opus*\": {input: 15, output: 75.5}, \"*\": {input: 0, output: 0}}}\n",
+    );
+    let section = whole.gateway.unwrap();
+    assert_eq!(section.url.unwrap().to_string(), "http://10.0.0.7:8787");
+    let GatewayConfig { hold, credentials, upstreams, groups, budget, .. } = section.config;
+    assert_eq!((hold.as_secs(), credentials), (30, Credentials::Pass));
+    let names: Vec<&str> = upstreams.keys().map(String::as_str).collect();
+    assert_eq!(names, ["anthropic", "local", "openai"]);
+    assert_eq!(upstreams["anthropic"].url.to_string(), "https://proxy.example/a");
+    assert_eq!(upstreams["anthropic"].key_env.as_deref(), Some("ANTHROPIC_API_KEY"));
+    assert_eq!((upstreams["local"].api, &upstreams["local"].key_env), (Api::OpenAi, &None));
+    assert_eq!((groups["opus"].max_requests_per_window, groups["opus"].burst), (Some(5), None));
+    assert_eq!((budget.day_nanos, budget.task_nanos), (Some(12_500_000_000), Some(1_000_000_000)));
+    assert_eq!(
+        budget.price("claude-opus-4").map(|price| (price.input, price.output)),
+        Some((15_000, 75_500))
+    );
+    for (text, problem) in [
+        ("gateway: {liten: 1}", "gateway.liten: unknown key, did you mean 'listen'?"),
+        ("gateway: {listen: here}", "gateway.listen: expected ADDRESS:PORT"),
+        ("gateway: {hold_secs: 0}", "gateway.hold_secs: expected a whole number from 1 to 3600"),
+        ("gateway: {credentials: none}", "gateway.credentials: expected one of inject, pass"),
+        ("gateway: {upstreams: {mine: {url: \"http://h\"}}}", "gateway.upstreams.mine: needs api"),
+        ("gateway: {upstreams: {mine: {api: openai}}}", "gateway.upstreams.mine: needs url"),
+        ("gateway: {upstreams: {rota: {api: openai}}}", "gateway.upstreams.rota: is a path"),
+        ("gateway: {upstreams: {openai: {url: \"h\"}}}", "gateway.upstreams.openai.url: expected http://"),
+        ("gateway: {groups: {a: {}}}", "gateway.groups.a: needs models"),
+        ("gateway: {budget: {usd_per_day: 1}}", "gateway.budget.prices: is missing"),
+        ("gateway: {budget: {prices: {m: {input: 1}}}}", "gateway.budget.prices.m: needs input and output"),
+    ] {
+        let error = Config::parse(text).unwrap_err().to_string();
+        assert!(error.starts_with(problem), "{text}: {error}");
+    }
 }

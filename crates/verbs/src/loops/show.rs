@@ -3,14 +3,16 @@
 use rota_core::event::{Event, EventKind};
 use rota_core::transition::Verb;
 use rota_core::{Front, Outcome, Task, TaskId, UnixMillis};
+use rota_store::intents::gateway::Used;
 use rota_store::intents::loops::ShowLoop;
 use rota_store::intents::read::Journal;
-use rota_store::{EventFilter, Intent, Outcome as Ran, Store, Tx};
+use rota_store::{EventFilter, Intent, Outcome as Ran, Store, Tx, UsageFilter, UsageRow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::LoopPayload;
 use crate::context::{Context, task_id};
+use crate::gate::{UsageSum, sum_of};
 use crate::verb::read_flattened;
 use crate::{Result, Word};
 
@@ -24,9 +26,17 @@ pub struct ShownLoop {
     pub children: Vec<ChildPayload>,
     /// Every run of its body, told from the journal.
     pub iterations: Vec<Iteration>,
+    /// What it used of models through the gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageSum>,
 }
 
-read_flattened!(ShownLoop { ..task, children: Vec<ChildPayload>, iterations: Vec<Iteration> });
+read_flattened!(ShownLoop {
+    ..task,
+    children: Vec<ChildPayload>,
+    iterations: Vec<Iteration>,
+    usage: Option<UsageSum>,
+});
 
 /// A child as its parent sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -64,17 +74,18 @@ pub struct Iteration {
 struct InFull {
     show: ShowLoop,
     journal: Journal,
+    used: Used,
 }
 
 impl Intent for InFull {
-    type Output = ((rota_store::intents::read::TaskView, Vec<Task>), Vec<Event>);
+    type Output = ((rota_store::intents::read::TaskView, Vec<Task>), Vec<Event>, Vec<UsageRow>);
 
     fn access(&self) -> rota_store::Access {
         rota_store::Access::Read
     }
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Ran<Self::Output> {
-        Ok((self.show.run(tx).await?, self.journal.run(tx).await?))
+        Ok((self.show.run(tx).await?, self.journal.run(tx).await?, self.used.run(tx).await?.1))
     }
 }
 
@@ -83,8 +94,10 @@ pub async fn show<S: Store>(cx: &Context<S>, id: &str) -> Result<ShownLoop> {
     let id = task_id(id)?;
     let filter = EventFilter { task: Some(id.clone()), ..EventFilter::default() };
     let journal = Journal { call: cx.call(), filter };
-    let in_full = InFull { show: ShowLoop { call: cx.call(), id }, journal };
-    let ((view, children), events) = cx.store.perform(&in_full).await?;
+    let (scope, task) = (Some(cx.scope.clone()), Some(id.to_string()));
+    let used = Used { call: cx.call(), filter: UsageFilter { scope, task, day: None } };
+    let in_full = InFull { show: ShowLoop { call: cx.call(), id }, journal, used };
+    let ((view, children), events, usage) = cx.store.perform(&in_full).await?;
     let child = |task: Task| ChildPayload {
         status: task.status.word_for(Front::Loop, false).into(),
         id: task.id,
@@ -95,6 +108,7 @@ pub async fn show<S: Store>(cx: &Context<S>, id: &str) -> Result<ShownLoop> {
         task: LoopPayload::of_view(view),
         children: children.into_iter().map(child).collect(),
         iterations: iterations(&events),
+        usage: sum_of(&usage),
     })
 }
 

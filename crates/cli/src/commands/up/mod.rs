@@ -1,6 +1,7 @@
 //! `rota up`, and what asks a running one: `rota status`, `rota down`, `rota reload`.
 
 mod endpoint;
+mod gateway;
 mod log;
 mod tree;
 mod view;
@@ -29,18 +30,23 @@ use crate::{locate, output};
 /// How long `rota down` waits for the end: longer than agents have to end.
 const DOWN: Duration = Duration::from_secs(30);
 
-pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
+/// How long to run; an error where the arguments do not go together.
+fn until_of(common: &Common, args: &UpArgs) -> CliResult<Until> {
     if common.now.is_some() {
         return Err(CliError::value("--now: `rota up` goes by the store's clock"));
     }
     if args.once && args.until_idle {
         return Err(CliError::value("--once and --until-idle are mutually exclusive"));
     }
-    let until = match (args.once, args.until_idle) {
+    Ok(match (args.once, args.until_idle) {
         (true, _) => Until::FirstTick,
         (_, true) => Until::Idle,
         _ => Until::Stopped,
-    };
+    })
+}
+
+pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
+    let until = until_of(common, args)?;
     rota_serve::prepare().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let (workspace, rota) = locate::workspace()?;
@@ -78,7 +84,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         shims: super::shims(&rota)?,
         companions: Vec::new(),
     };
-    let mut show = show(common.json);
+    let show = gateway::SharedShow::new(show(common.json));
     let ending = runtime.block_on(async {
         let (ask, requests) = mpsc::channel(16);
         let listener = run_folder.listen(&held).map_err(named)?;
@@ -86,8 +92,11 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         if serves {
             setup.companions.push(Arc::new(endpoint::Endpoint::open(&rota, &cx, policy_file).await?));
         }
+        let beside = gateway::Beside::start(&cx, &mut setup, args.no_gateway, &show).await?;
         let mut observe = |happening: &Happening, running: &[RunningLoop]| show.see(happening, running);
-        manager::run(setup, requests, &mut observe).await.map_err(CliError::from)
+        let ending = manager::run(setup, requests, &mut observe).await.map_err(CliError::from);
+        beside.stop().await;
+        ending
     })?;
     if until != Until::Stopped {
         let loops = rota_store::block_on(rota_verbs::loops::tree(&cx, None))?;
@@ -99,7 +108,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
 }
 
 /// Somebody who shows what happens.
-trait Show {
+trait Show: Send {
     fn see(&mut self, happening: &Happening, running: &[RunningLoop]);
 }
 

@@ -1,0 +1,224 @@
+//! `rota gateway` and `rota gate`
+
+mod run;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rota_core::policy::GateLevel;
+use rota_core::text::escaped;
+use rota_daemon::gateway::{Way, level_of};
+use rota_door::Token;
+use rota_gateway::asking::{self, AskFault};
+use rota_gateway::panel::Panel;
+use rota_gateway::{GatewayConfig, TOKEN_PREFIX, Target, hash_of};
+use rota_store::{Secret, block_on};
+use rota_verbs::gate::{self, NewToken};
+use serde::Serialize;
+
+use super::{help_of, number};
+use crate::args::Common;
+use crate::args_gate::{
+    GateArgs, GateCommand, GateEnvArgs, GateExecArgs, GateStatusArgs, GateTokenArgs, GateUnblockArgs,
+    GateUsageArgs, GatewayArgs,
+};
+use crate::errors::{CliError, CliResult};
+use crate::{locate, output};
+
+pub use run::{Opened, told_as};
+
+/// How often a panel is drawn anew.
+const WATCH: Duration = Duration::from_secs(1);
+/// How long a token lasts that `rota gate env` makes, in seconds.
+const ENV_TOKEN: u32 = 30 * 24 * 3_600;
+
+/// `rota gate`
+pub fn run(common: &Common, args: GateArgs) -> CliResult<ExitCode> {
+    let Some(command) = args.command else {
+        return Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&["gate"])) });
+    };
+    match command {
+        GateCommand::Status(args) => status(common, &args).map_err(|error| of_verb(error, "status")),
+        GateCommand::Exec(args) => exec(common, &args).map_err(|error| of_verb(error, "exec")),
+        GateCommand::Usage(args) => usage(common, &args).map_err(|error| of_verb(error, "usage")),
+        GateCommand::Token(args) => token(common, &args).map_err(|error| of_verb(error, "token")),
+        GateCommand::Env(args) => env(common, &args).map_err(|error| of_verb(error, "env")),
+        GateCommand::Unblock(args) => unblock(common, &args).map_err(|error| of_verb(error, "unblock")),
+    }
+}
+
+fn of_verb(error: CliError, verb: &str) -> CliError {
+    error.with_usage_of(&["gate", verb])
+}
+
+/// `rota gateway`
+pub fn gateway(common: &Common, args: &GatewayArgs) -> CliResult<ExitCode> {
+    if common.now.is_some() {
+        return Err(CliError::value("--now: `rota gateway` goes by the store's clock"));
+    }
+    let mut config = section(common)?.config;
+    if let Some(listen) = &args.listen {
+        config.listen = address(listen, &config)?;
+    }
+    run::alone(common, &config)
+}
+
+fn section(common: &Common) -> CliResult<rota_daemon::config::GatewaySection> {
+    Ok(locate::configured(common)?.config.gateway.unwrap_or_default())
+}
+
+fn address(text: &str, config: &GatewayConfig) -> CliResult<SocketAddr> {
+    let numbers = text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let example = config.listen;
+    numbers.parse().map_err(|_| {
+        CliError::value(format!("--listen must be ADDRESS:PORT (e.g. {example}), got: {}", escaped(text)))
+    })
+}
+
+fn level(text: &str) -> CliResult<GateLevel> {
+    level_of(text).ok_or_else(|| {
+        let words = "--priority must be critical, high, normal or low";
+        CliError::value(format!("{words}, got: {}", escaped(text)))
+    })
+}
+
+/// Where the gateway is that this workspace uses: what a variable or the configuration says, else where the one that
+/// runs here listens, else where one would.
+fn place(common: &Common) -> CliResult<(Target, Way)> {
+    let section = section(common)?;
+    let credentials = section.config.credentials;
+    let target =
+        |text: &str| Target::parse(text).map_err(|error| CliError::value(format!("ROTA_GATEWAY: {error}")));
+    let (_, rota) = locate::workspace()?;
+    let url = match (locate::variable("ROTA_GATEWAY")?, section.url) {
+        (Some(url), _) => target(&url)?,
+        (None, Some(url)) => url,
+        (None, None) => match run::listening(&rota) {
+            Some(url) => target(&url)?,
+            None => target(&Way::to(section.config.listen, credentials).url)?,
+        },
+    };
+    let way = Way { url: url.to_string(), credentials };
+    Ok((url, way))
+}
+
+fn operator() -> CliResult<Token> {
+    Token::of_file(&locate::token_file()?).map_err(|error| CliError::Io(error.to_string()))
+}
+
+fn asked(error: AskFault) -> CliError {
+    match error {
+        AskFault::NotRunning(place) => CliError::NoGateway(place),
+        other => CliError::Io(other.to_string()),
+    }
+}
+
+fn status(common: &Common, args: &GateStatusArgs) -> CliResult<ExitCode> {
+    let ((target, _), token) = (place(common)?, operator()?);
+    let look = || asking::status(&target, token.secret()).map_err(asked);
+    if !args.watch {
+        return output::emit(common.json, look()?, Panel::text);
+    }
+    loop {
+        let panel = look()?;
+        // From the top of an empty screen; what is not a terminal gets one picture after the other.
+        let clear =
+            if common.json || !rustix::termios::isatty(std::io::stdout()) { "" } else { "\u{1b}[H\u{1b}[2J" };
+        output::print(clear)?;
+        output::emit(common.json, panel, Panel::text)?;
+        std::thread::sleep(WATCH);
+    }
+}
+
+fn exec(common: &Common, args: &GateExecArgs) -> CliResult<ExitCode> {
+    let priority = level(&args.priority)?;
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Err(CliError::value("a command is wanted behind --"));
+    };
+    let ((target, _), token) = (place(common)?, operator()?);
+    if !section(common)?.config.upstreams.contains_key(&args.upstream) {
+        return Err(CliError::value(format!("--upstream: rota.yml names no {}", escaped(&args.upstream))));
+    }
+    let slot = asking::slot(&target, token.secret(), &args.upstream, priority.word()).map_err(asked)?;
+    let ended = std::process::Command::new(program).args(arguments).status();
+    drop(slot);
+    let shown = program.to_string_lossy();
+    let ended = ended.map_err(|error| CliError::Io(format!("{}: {error}", escaped(&shown))))?;
+    let code = ended.code().and_then(|code| u8::try_from(code).ok());
+    let by_signal =
+        std::os::unix::process::ExitStatusExt::signal(&ended).and_then(|signal| u8::try_from(signal).ok());
+    Ok(ExitCode::from(code.or(by_signal.map(|signal| signal.saturating_add(128))).unwrap_or(1)))
+}
+
+fn usage(common: &Common, args: &GateUsageArgs) -> CliResult<ExitCode> {
+    let cx = locate::context(common)?;
+    let used = block_on(gate::usage(&cx, args.task.as_deref(), args.today))?;
+    output::emit(common.json, used, output::gate::usage)
+}
+
+/// Makes a token that the store knows.
+fn made(common: &Common, new: NewToken) -> CliResult<(Secret, gate::MadeToken)> {
+    let random = Token::random().map_err(|error| CliError::Io(error.to_string()))?;
+    let token = Secret::from(format!("{TOKEN_PREFIX}{}", random.secret().expose()));
+    let new = NewToken { hash: hash_of(token.expose().as_bytes()), ..new };
+    let made = block_on(gate::token(&locate::context(common)?, new))?;
+    Ok((token, made))
+}
+
+#[derive(Serialize)]
+struct ShownToken {
+    token: String,
+    #[serde(flatten)]
+    made: gate::MadeToken,
+}
+
+fn token(common: &Common, args: &GateTokenArgs) -> CliResult<ExitCode> {
+    let new = NewToken {
+        hash: String::new(),
+        task: args.task.clone(),
+        level: args.priority.as_deref().map(level).transpose()?,
+        ttl_secs: args.ttl.as_deref().map(|ttl| number("--ttl", ttl)).transpose()?,
+    };
+    let (token, made) = made(common, new)?;
+    let shown = ShownToken { token: token.expose().to_owned(), made };
+    output::emit(common.json, shown, |shown| format!("{}\n", shown.token))
+}
+
+#[derive(Serialize)]
+struct Environment {
+    variables: std::collections::BTreeMap<String, String>,
+    codex: String,
+}
+
+fn env(common: &Common, args: &GateEnvArgs) -> CliResult<ExitCode> {
+    let (_, way) = place(common)?;
+    let token = match &args.token {
+        Some(token) => Secret::from(token.as_str()),
+        None => {
+            let new = NewToken { hash: String::new(), task: None, level: None, ttl_secs: Some(ENV_TOKEN) };
+            made(common, new)?.0
+        }
+    };
+    let variables = way.variables(token.expose()).into_iter().collect();
+    let shown = Environment { variables, codex: way.codex_settings() };
+    output::emit(common.json, shown, |shown| {
+        let quoted = |text: &String| format!("'{}'", text.replace('\'', "'\\''"));
+        let exports =
+            shown.variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        let settings = shown.codex.lines().map(|line| format!("#   {line}\n"));
+        let codex = "# Codex reads no variable for this; in its config.toml, or as -c options:\n".to_owned();
+        exports.chain([codex]).chain(settings).collect()
+    })
+}
+
+fn unblock(common: &Common, args: &GateUnblockArgs) -> CliResult<ExitCode> {
+    let known: Vec<String> = section(common)?.config.upstreams.into_keys().collect();
+    if let Some(unknown) = args.upstreams.iter().find(|name| !known.contains(name)) {
+        let problem = format!("no upstream '{}' (known: {})", escaped(unknown), known.join(", "));
+        return Err(CliError::value(problem));
+    }
+    let wanted = if args.upstreams.is_empty() { known } else { args.upstreams.clone() };
+    let unblocked = block_on(gate::unblock(&locate::context(common)?, &wanted))?;
+    output::emit(common.json, unblocked, |done| format!("unblocked {}\n", done.unblocked.join(", ")))
+}
