@@ -10,6 +10,7 @@ mod bare;
 mod choose;
 mod claim_done;
 mod cold_start;
+mod gateway;
 mod loops;
 mod mcp;
 mod options;
@@ -35,6 +36,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   choose [loops|tasks]         choosing among 1,000,000 runnable ones
   cold-start                   rota task peek and claim beside a cold sqlite3 (needs rota and sqlite3)
   mcp                          what MCP over stdio adds to a verb (needs rota)
+  gateway                      rota gateway beside nginx, LiteLLM and Portkey (needs rota and nginx; see the docs)
   plan-sync                    a plan of 10,000 lines, twice
   sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan
   work                         rota work -- true beside bare loops that spawn and commit twice (needs rota)
@@ -66,6 +68,8 @@ fn run() -> Result<()> {
         "backlog-size" => backlog_size::run(&options),
         "choose" => choose::run(&options),
         "cold-start" => cold_start::run(&options),
+        "gateway" => gateway::run(&options),
+        "gateway-stub" => gateway::be_stub(),
         "mcp" => mcp::run(&options),
         "plan-sync" => plan_sync::run(&options),
         "postgres" => postgres::run(&options),
