@@ -158,11 +158,21 @@ async fn answer(stream: UnixStream, manager: mpsc::Sender<Request>) -> io::Resul
     let (from, mut to) = stream.into_split();
     let mut text = String::new();
     tokio::io::BufReader::new(from).take(LINE_BYTES).read_line(&mut text).await?;
-    let answer = match serde_json::from_str::<Ask>(&text) {
-        Ok(ask) => carry_out(ask, &manager).await,
-        Err(error) => Answer::Refused { problem: format!("not understood: {error}") },
+    let ask = match serde_json::from_str::<Ask>(&text) {
+        Ok(ask) => ask,
+        Err(error) => {
+            let problem = format!("not understood: {error}");
+            return to.write_all(&line(&Answer::Refused { problem })?).await;
+        }
     };
-    to.write_all(&line(&answer)?).await
+    let answer = carry_out(ask, &manager).await;
+    to.write_all(&line(&answer)?).await?;
+    if let Ask::Down { now } = ask {
+        let urgency = if now { Urgency::Tell } else { Urgency::Ask };
+        // One that does not hear it any more is ending.
+        let _told = manager.send(Request::Down(urgency)).await;
+    }
+    Ok(())
 }
 
 async fn carry_out(ask: Ask, manager: &mpsc::Sender<Request>) -> Answer {
@@ -186,10 +196,8 @@ async fn carry_out(ask: Ask, manager: &mpsc::Sender<Request>) -> Answer {
                 Err(_) => gone(),
             }
         }
-        Ask::Down { now } => {
-            let urgency = if now { Urgency::Tell } else { Urgency::Ask };
-            manager.send(Request::Down(urgency)).await.map_or_else(|_| gone(), |()| Answer::Done)
-        }
+        // Answered first: a daemon with nothing to do ends at once, and would take the answer with it.
+        Ask::Down { .. } => Answer::Done,
         Ask::Look => manager.send(Request::Look).await.map_or_else(|_| gone(), |()| Answer::Done),
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rota_testbed::{Durability, Link, Server};
 
-use crate::daemon::{Daemon, configure, kill_all, read, runs, started_for, states, until};
+use crate::daemon::{Daemon, configure, kill_all, read, runs, signal, started_for, states, until, wait_for};
 use crate::support::Lab;
 
 const CEILING: usize = 4;
@@ -136,4 +136,27 @@ fn a_host_that_never_comes_back() {
     until("it runs where it was moved to", || states(&a) == ["s complete"]);
     assert_eq!(read(a.path().join("here")), "x\n");
     host_a.down(&a);
+}
+
+/// The server is away when an agent ends, and still when the daemon is told to stop: the next one settles what it left.
+#[test]
+fn what_ended_while_the_server_was_away_is_settled_later() {
+    let link = Link::to(Server::shared()).unwrap();
+    let lab = Lab::on(link.url(&format!("away{}", std::process::id())));
+    configure(&lab, "  ralph: {run: 'echo x >> ran; until test -e go; do sleep 0.02; done'}\n");
+    lab.line("loop add --kind ralph --id r").ok();
+    let mut daemon = Daemon::start(&lab);
+    until("it runs", || std::fs::read(lab.path().join("ran")).is_ok_and(|text| !text.is_empty()));
+    link.cut();
+    std::fs::write(lab.path().join("go"), "").unwrap();
+    until("it has ended", || started_for(&lab).is_empty());
+    until("the daemon says that the server is away", || read(lab.path().join("up.log")).contains("Trouble"));
+    signal("TERM", daemon.0.id());
+    wait_for(&mut daemon.0);
+    link.heal();
+    assert_eq!(states(&lab), ["r running"]);
+    let daemon = Daemon::start(&lab);
+    until("it is settled", || states(&lab) == ["r complete"]);
+    assert_eq!(read(lab.path().join("ran")), "x\n", "it ran once");
+    daemon.down(&lab);
 }

@@ -47,6 +47,7 @@ use crate::shim::orders::Orders;
 use crate::signals::{Hangup, Signals};
 use crate::tenure::{HeldLease, Sent};
 use happening::{Happening, RunningLoop, Status};
+use settle::Unsettled;
 
 /// Where the policy sets no ceiling, so many loops run at once on one host.
 const DEFAULT_SLOTS: usize = 50;
@@ -173,6 +174,11 @@ struct Manager<'a> {
     stopping: Option<Urgency>,
     has_ticked: bool,
     failed: Option<Error>,
+    /// Iterations that have ended while the store was away, and when it is asked again.
+    unsettled: Vec<Unsettled>,
+    ask_again_at: Instant,
+    /// Whether the store did not answer the last time that something was settled.
+    is_away: bool,
 }
 
 /// Runs until told to stop, or for as long as the setup says.
@@ -186,31 +192,7 @@ pub async fn run(
     let mut signals = Signals::catch(Hangup::IsOther).map_err(wrong)?;
     let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map_err(wrong)?;
     let (reports, mut reported) = mpsc::unbounded_channel();
-    let desk = Desk { store: setup.store.clone() };
-    let (policy, _) = desk.perform(CurrentPolicy { call: setup.call.clone() }).await?;
-    let mut manager = Manager {
-        config: Arc::new(setup.config.clone()),
-        config_time: None,
-        folders: Arc::new(setup.folders.clone()),
-        shims: Arc::new(setup.shims.clone()),
-        desk,
-        observe,
-        running: BTreeMap::new(),
-        reports,
-        policy,
-        kinds: Vec::new(),
-        must_look: true,
-        is_held_back: false,
-        disk_is_low: false,
-        artifacts_after: 0,
-        begun: 0,
-        has_news: false,
-        pending: None,
-        stopping: None,
-        has_ticked: false,
-        failed: None,
-        setup,
-    };
+    let mut manager = Manager::new(setup, reports, observe).await?;
     manager.config_time = manager.modified();
     manager.publish_policy().await?;
     manager.recover().await?;
@@ -221,10 +203,11 @@ pub async fn run(
         if manager.is_over().await {
             break;
         }
-        let renewal = manager.next_renewal();
+        let (renewal, settlement) = (manager.next_renewal(), manager.next_settlement());
         let poll = manager.config.poll_interval;
         tokio::select! {
             Some(report) = reported.recv() => {
+                manager.is_away = false;
                 manager.settle(report).await;
                 while let Ok(report) = reported.try_recv() {
                     manager.settle(report).await;
@@ -239,11 +222,49 @@ pub async fn run(
                 manager.answer(request).await;
                 manager.must_look = true;
             }
+            () = at(settlement) => manager.settle_again().await,
             () = at(renewal) => manager.renew().await,
             () = changes.wait(poll) => manager.must_look = true,
         }
     }
     manager.end().await
+}
+
+impl<'a> Manager<'a> {
+    async fn new(
+        setup: Setup,
+        reports: mpsc::UnboundedSender<Report>,
+        observe: &'a mut dyn FnMut(&Happening, &[RunningLoop]),
+    ) -> Outcome<Self> {
+        let desk = Desk { store: setup.store.clone() };
+        let (policy, _) = desk.perform(CurrentPolicy { call: setup.call.clone() }).await?;
+        Ok(Self {
+            config: Arc::new(setup.config.clone()),
+            config_time: None,
+            folders: Arc::new(setup.folders.clone()),
+            shims: Arc::new(setup.shims.clone()),
+            desk,
+            observe,
+            running: BTreeMap::new(),
+            reports,
+            policy,
+            kinds: Vec::new(),
+            must_look: true,
+            is_held_back: false,
+            disk_is_low: false,
+            artifacts_after: 0,
+            begun: 0,
+            has_news: false,
+            pending: None,
+            stopping: None,
+            has_ticked: false,
+            failed: None,
+            unsettled: Vec::new(),
+            ask_again_at: Instant::now(),
+            is_away: false,
+            setup,
+        })
+    }
 }
 
 impl Manager<'_> {

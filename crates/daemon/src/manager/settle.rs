@@ -3,77 +3,135 @@
 use std::time::Duration;
 
 use rota_core::transition::{Command, FAILED_REASON};
-use rota_core::{Caller, LeaseId, Task};
+use rota_core::{Caller, LeaseId, Refusal, Task};
 use rota_store::intents::blocks::{NoteLimit, NoteSuccess};
 use rota_store::intents::iterate::{ChildrenAwaiting, Complete, Lapsed};
 use rota_store::intents::settle::Settle;
-use rota_store::{Error, Intent, Outcome};
+use rota_store::{Error, Intent};
 use tokio::time::Instant;
 
 use super::happening::Happening;
 use super::{Manager, QUEUE, Report};
 use crate::children;
 use crate::iteration::{Iteration, Verdict};
+use crate::runner::terminate::Urgency;
 use crate::tenure::Sent;
 use crate::worktree;
 
-/// The first wait after the store did not answer, and the longest.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// How long until a store that did not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a daemon that is stopping goes on asking; the next one settles what it leaves.
+const PARTING: Duration = Duration::from_secs(10);
+
+/// An iteration that has ended while the store was away.
+pub(super) struct Unsettled {
+    report: Report,
+    since: Instant,
+}
 
 impl Manager<'_> {
-    /// A tick follows, unless the free place was filled in the same transaction.
+    /// Settles an iteration, or keeps it until the store answers again. A tick follows, unless the free place was filled
+    /// in the same transaction.
     pub(super) async fn settle(&mut self, report: Report) {
+        self.settle_since(report, Instant::now()).await;
+    }
+
+    /// Tries again what could not be settled.
+    pub(super) async fn settle_again(&mut self) {
+        self.is_away = false;
+        for Unsettled { report, since } in std::mem::take(&mut self.unsettled) {
+            self.settle_since(report, since).await;
+        }
+    }
+
+    /// When to try again.
+    pub(super) fn next_settlement(&self) -> Option<Instant> {
+        (!self.unsettled.is_empty()).then_some(self.ask_again_at)
+    }
+
+    async fn settle_since(&mut self, report: Report, since: Instant) {
         self.has_news = true;
-        let Report { iteration, finished } = report;
-        let is_filled = self.follow_up(iteration, finished.verdict).await;
+        // Once it did not answer, the others wait too: each would be told the same after a while.
+        let filled = if self.is_away { None } else { self.follow_up(&report).await };
+        let lease = &report.iteration.lease;
+        let Some(is_filled) = filled else {
+            if self.is_worth_waiting(lease, since) {
+                self.ask_again_at = Instant::now() + ASK_AGAIN;
+                self.unsettled.push(Unsettled { report, since });
+                return;
+            }
+            // What is written down about the run stays: if the lease is still ours then, the next daemon settles it.
+            let why = "the store is away, and its end could not be settled".to_owned();
+            self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
+            self.forget(&report.iteration.lease);
+            return;
+        };
         self.must_look |= !is_filled;
         // Only what is settled is forgotten: a daemon that is killed before settles it again, and is refused.
-        if let Some((folder, taken)) = finished.run
+        if let Some((folder, taken)) = report.finished.run
             && let Err(error) = folder.remove(taken)
         {
             self.tell(Happening::Trouble { problem: format!("{}: {error}", folder.path().display()) });
         }
     }
 
-    async fn follow_up(&mut self, iteration: Iteration, verdict: Verdict) -> bool {
-        let lease = iteration.lease.clone();
-        let Some(run) = self.running.remove(&lease) else { return false };
-        self.setup.companions.iter().for_each(|companion| companion.ended(&run.held));
-        if run.is_lapsed {
-            self.ended(&iteration, "lapsed", None).await;
-            return false;
+    fn is_worth_waiting(&self, lease: &LeaseId, since: Instant) -> bool {
+        let now = Instant::now();
+        let is_ours = self.running.get(lease).is_some_and(|run| run.lease.expires_at > now);
+        let is_patient = match self.stopping {
+            None => true,
+            Some(Urgency::Ask) => now < since + PARTING,
+            Some(Urgency::Tell) => false,
+        };
+        is_ours && is_patient && self.failed.is_none()
+    }
+
+    /// A lease is not used here any more.
+    fn forget(&mut self, lease: &LeaseId) {
+        if let Some(run) = self.running.remove(lease) {
+            self.setup.companions.iter().for_each(|companion| companion.ended(&run.held));
         }
-        let until = run.lease.expires_at;
+    }
+
+    /// What follows, and whether the free place was filled with it; none while the store is away.
+    async fn follow_up(&mut self, report: &Report) -> Option<bool> {
+        let iteration = &report.iteration;
+        let lease = iteration.lease.clone();
+        let Some(run) = self.running.get(&lease) else { return Some(false) };
+        if run.is_lapsed {
+            self.forget(&lease);
+            self.ended(iteration, "lapsed", None).await;
+            return Some(false);
+        }
         let caller = Caller::lease(lease.clone());
-        match verdict {
-            Verdict::Passed => return self.complete(iteration, until).await.unwrap_or(false),
-            Verdict::NotPassed { why } => self.go_on(iteration, why, until).await,
-            Verdict::RateLimited => self.rate_limited(iteration, until).await,
+        match report.finished.verdict.clone() {
+            Verdict::Passed => return self.complete(iteration).await,
+            Verdict::NotPassed { why } => self.go_on(iteration, why).await?,
+            Verdict::RateLimited => self.rate_limited(iteration).await?,
             Verdict::NeedsPerson { reason } => {
                 let park = Command::Park { caller, reason: reason.clone() };
-                self.end_as(&iteration, park, "parked", Some(reason), until).await;
+                self.end_as(iteration, park, "parked", Some(reason)).await?;
             }
             Verdict::Failed { reason } => {
                 let fail =
                     Command::Fail { caller, reason: Some(reason.clone()), default_reason: FAILED_REASON };
-                self.end_as(&iteration, fail, "failed", Some(reason), until).await;
+                self.end_as(iteration, fail, "failed", Some(reason)).await?;
             }
             Verdict::LeaseLost => {
                 let why = "it was not renewed in time, and the agent was ended".to_owned();
                 self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
                 // It may still be ours for a moment, and be given back.
-                self.end_as(&iteration, Command::Interrupt { caller }, "interrupted", None, until).await;
+                self.end_as(iteration, Command::Interrupt { caller }, "interrupted", None).await?;
             }
             Verdict::Stopped => {
-                self.end_as(&iteration, Command::Interrupt { caller }, "interrupted", None, until).await;
+                self.end_as(iteration, Command::Interrupt { caller }, "interrupted", None).await?;
             }
         }
-        false
+        Some(false)
     }
 
-    /// Done, with its children, and the next loops begun in the same transaction: whether that was tried, or none if the
-    /// loop is not complete.
-    async fn complete(&mut self, iteration: Iteration, until: Instant) -> Option<bool> {
+    /// Done, with its children, and the next loops begun in the same transaction: whether that was tried.
+    async fn complete(&mut self, iteration: &Iteration) -> Option<bool> {
         let artifacts = iteration.artifacts();
         let from_loop = iteration.artifacts_from_loop();
         let parent = children::Parent {
@@ -85,17 +143,15 @@ impl Manager<'_> {
         };
         let children = match children::read(&parent) {
             Ok(children) => children,
-            Err(problem) => {
-                self.bad_children(iteration, problem, until).await;
-                return None;
-            }
+            Err(problem) => return self.bad_children(iteration, problem).await,
         };
         let count = children.len();
         let sent = Sent::now();
         let then = self.next();
         let fills = then.is_some();
         let awaiting = ChildrenAwaiting { call: self.setup.call.clone(), parent: iteration.task.id.clone() };
-        let awaiting = self.patiently(awaiting, until).await?;
+        // A parent that is gone has none, and is told so by what follows.
+        let awaiting = self.ask(awaiting).await?.unwrap_or_else(|_| Vec::new());
         let there = |task: &&Task| self.folders.has_artifact(task);
         let complete = Complete {
             call: self.setup.call.clone(),
@@ -105,22 +161,18 @@ impl Manager<'_> {
             triggered: awaiting.iter().filter(there).map(|task| task.id.clone()).collect(),
             then,
         };
-        let completed = match self.ask_patiently(complete, until).await {
-            Some(Ok(completed)) => completed,
-            Some(Err(Error::Refused(refusal))) if self.is_held(&iteration.lease).await => {
-                self.bad_children(iteration, format!("{}: {refusal}", children::FILE), until).await;
-                return None;
+        let completed = match self.ask(complete).await? {
+            Ok(completed) => completed,
+            Err(refusal) if self.is_held(&iteration.lease).await => {
+                return self.bad_children(iteration, format!("{}: {refusal}", children::FILE)).await;
             }
-            Some(Err(Error::Refused(refusal))) => {
-                self.ended(&iteration, "lapsed", Some(refusal.to_string())).await;
-                return None;
+            Err(refusal) => {
+                self.forget(&iteration.lease);
+                self.ended(iteration, "lapsed", Some(refusal.to_string())).await;
+                return Some(false);
             }
-            Some(Err(error)) => {
-                self.trouble(error);
-                return None;
-            }
-            None => return None,
         };
+        self.forget(&iteration.lease);
         if let Some(upstream) = iteration.kind.uses_api.clone() {
             let began_at = iteration.task.started_at;
             let note = NoteSuccess { call: self.setup.call.clone(), upstream, began_at };
@@ -128,7 +180,7 @@ impl Manager<'_> {
                 self.trouble(error);
             }
         }
-        self.ended(&iteration, "complete", None).await;
+        self.ended(iteration, "complete", None).await;
         if count > 0 {
             self.tell(Happening::Spawned { id: iteration.task.id.to_string(), children: count });
         }
@@ -142,53 +194,58 @@ impl Manager<'_> {
     }
 
     /// What is wrong with the children is feedback like any other.
-    async fn bad_children(&mut self, iteration: Iteration, problem: String, until: Instant) {
+    async fn bad_children(&mut self, iteration: &Iteration, problem: String) -> Option<bool> {
         iteration.note_feedback(&problem, "");
-        self.go_on(iteration, problem, until).await;
+        self.go_on(iteration, problem).await?;
+        Some(false)
     }
 
     /// The next iteration under the same lease, or the end of the tries.
-    async fn go_on(&mut self, iteration: Iteration, why: String, until: Instant) {
+    async fn go_on(&mut self, iteration: &Iteration, why: String) -> Option<()> {
         let (tries, most) = (iteration.task.tries, iteration.kind.max_iterations);
         let caller = Caller::lease(iteration.lease.clone());
         if tries >= most {
             let reason = format!("not passed after {most} iterations: {why}");
             let exhaust = Command::Exhaust { caller, reason: reason.clone() };
-            return self.end_as(&iteration, exhaust, "failed for good", Some(reason), until).await;
+            return self.end_as(iteration, exhaust, "failed for good", Some(reason)).await;
         }
         let (id, number) = (iteration.task.id.to_string(), iteration.task.iteration);
-        self.tell(Happening::NotPassed { id, iteration: number, why });
         if self.stopping.is_some() {
-            return self.end_as(&iteration, Command::Interrupt { caller }, "interrupted", None, until).await;
+            self.tell(Happening::NotPassed { id, iteration: number, why });
+            return self.end_as(iteration, Command::Interrupt { caller }, "interrupted", None).await;
         }
         let sent = Sent::now();
-        match self.step(&iteration, Command::Iterate { caller }, until).await {
-            Some(Ok(task)) => self.start(task, sent),
-            Some(Err(why)) => self.ended(&iteration, "lapsed", Some(why)).await,
-            None => {}
+        let next = self.step(iteration, Command::Iterate { caller }).await?;
+        self.forget(&iteration.lease);
+        self.tell(Happening::NotPassed { id, iteration: number, why });
+        match next {
+            Ok(task) => self.start(task, sent),
+            Err(why) => self.ended(iteration, "lapsed", Some(why)).await,
         }
+        Some(())
     }
 
     /// The upstream is blocked for everybody; this loop waits at least as long, without a strike.
-    async fn rate_limited(&mut self, iteration: Iteration, until: Instant) {
+    async fn rate_limited(&mut self, iteration: &Iteration) -> Option<()> {
         let mut blocked_until = None;
         if let Some(upstream) = iteration.kind.uses_api.clone() {
             let began_at = iteration.task.started_at;
             let note = NoteLimit { call: self.setup.call.clone(), upstream: upstream.clone(), began_at };
-            let Some(block) = self.patiently(note, until).await else { return };
-            blocked_until = block.blocked_until;
-            // What completes before the next tick must not begin others of them.
-            let config = std::sync::Arc::clone(&self.config);
-            self.kinds.retain(|kind| config.kind(kind).uses_api.as_ref() != Some(&upstream));
-            let ends = block.blocked_until.map_or(0, |until| until.get() - block.updated_at.get());
-            self.tell(Happening::RateLimited {
-                upstream,
-                retry_after_secs: ends.max(0) / 1_000,
-                consecutive_hits: block.hits,
-            });
+            if let Ok(block) = self.ask(note).await? {
+                blocked_until = block.blocked_until;
+                // What completes before the next tick must not begin others of them.
+                let config = std::sync::Arc::clone(&self.config);
+                self.kinds.retain(|kind| config.kind(kind).uses_api.as_ref() != Some(&upstream));
+                let ends = block.blocked_until.map_or(0, |until| until.get() - block.updated_at.get());
+                self.tell(Happening::RateLimited {
+                    upstream,
+                    retry_after_secs: ends.max(0) / 1_000,
+                    consecutive_hits: block.hits,
+                });
+            }
         }
         let command = Command::RateLimit { caller: Caller::lease(iteration.lease.clone()), blocked_until };
-        self.end_as(&iteration, command, "rate limited", None, until).await;
+        self.end_as(iteration, command, "rate limited", None).await
     }
 
     async fn end_as(
@@ -197,25 +254,26 @@ impl Manager<'_> {
         command: Command,
         outcome: &'static str,
         detail: Option<String>,
-        until: Instant,
-    ) {
-        match self.step(iteration, command, until).await {
-            Some(Ok(_)) => self.ended(iteration, outcome, detail).await,
-            Some(Err(why)) => self.ended(iteration, "lapsed", Some(why)).await,
-            None => {}
+    ) -> Option<()> {
+        let settled = self.step(iteration, command).await?;
+        self.forget(&iteration.lease);
+        match settled {
+            Ok(_) => self.ended(iteration, outcome, detail).await,
+            Err(why) => self.ended(iteration, "lapsed", Some(why)).await,
         }
+        Some(())
     }
 
     /// One step on the iteration's task; the inner error is a refusal, in words.
-    async fn step(
-        &mut self,
-        iteration: &Iteration,
-        command: Command,
-        until: Instant,
-    ) -> Option<Result<Task, String>> {
+    async fn step(&mut self, iteration: &Iteration, command: Command) -> Option<Result<Task, String>> {
         let settle = Settle::one(self.setup.call.clone(), iteration.task.id.clone(), command);
-        let settled = self.patiently(settle, until).await?;
-        settled.steps.into_iter().next().map(|step| step.map_err(|refusal| refusal.to_string()))
+        Some(match self.ask(settle).await? {
+            Ok(settled) => match settled.steps.into_iter().next() {
+                Some(step) => step.map_err(|refusal| refusal.to_string()),
+                None => Err("the store has no answer".to_owned()),
+            },
+            Err(refusal) => Err(refusal.to_string()),
+        })
     }
 
     async fn ended(&mut self, iteration: &Iteration, outcome: &'static str, detail: Option<String>) {
@@ -235,39 +293,19 @@ impl Manager<'_> {
         }
     }
 
-    /// Asks again while the store is away, as long as the lease could still be ours. A refusal here is a bug or a
-    /// damaged store, and is told.
-    async fn patiently<I>(&mut self, intent: I, until: Instant) -> Option<I::Output>
+    /// Asks the store; none while it is away. What is neither an answer nor a refusal ends the daemon.
+    async fn ask<I>(&mut self, intent: I) -> Option<Result<I::Output, Refusal>>
     where
-        I: Intent + Clone + Send + 'static,
+        I: Intent + Send + 'static,
         I::Output: 'static,
     {
-        match self.ask_patiently(intent, until).await? {
-            Ok(output) => Some(output),
+        match self.desk.perform(intent).await {
+            Ok(output) => Some(Ok(output)),
+            Err(Error::Refused(refusal)) => Some(Err(refusal)),
             Err(error) => {
+                self.is_away = true;
                 self.trouble(error);
                 None
-            }
-        }
-    }
-
-    async fn ask_patiently<I>(&mut self, intent: I, until: Instant) -> Option<Outcome<I::Output>>
-    where
-        I: Intent + Clone + Send + 'static,
-        I::Output: 'static,
-    {
-        let mut wait = PATIENCE.0;
-        loop {
-            match self.desk.perform(intent.clone()).await {
-                Err(Error::Fault(fault)) if fault.exit_code() == 75 => {
-                    self.tell(Happening::Trouble { problem: fault.to_string() });
-                    if Instant::now() + wait >= until {
-                        return None;
-                    }
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(PATIENCE.1);
-                }
-                answer => return Some(answer),
             }
         }
     }
