@@ -36,5 +36,7 @@ pub const REFUSAL_BYTES: usize = 64 * 1_024;
 pub const REFUSAL: Duration = Duration::from_secs(5);
 /// How long answers under way may take when the gateway is told to stop.
 pub const GRACE: Duration = Duration::from_secs(30);
-/// What is kept of an answer, or of one line of a stream, to read its usage.
+/// What is kept of an answer to read its usage.
 pub const METERED_BYTES: usize = 4 * 1_024 * 1_024;
+/// What is kept of one line of a stream.
+pub const METERED_LINE_BYTES: usize = 1_024 * 1_024;

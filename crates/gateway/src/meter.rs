@@ -13,7 +13,7 @@ use memchr::{memchr, memmem};
 use serde::Deserialize;
 
 use crate::config::Price;
-use crate::limits::METERED_BYTES;
+use crate::limits::{METERED_BYTES, METERED_LINE_BYTES};
 
 /// What was read so far; each number is the largest seen, because streams repeat them as they grow.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -186,7 +186,8 @@ pub(crate) struct Reader {
 
 impl Reader {
     fn keep(&mut self, bytes: &[u8]) {
-        if self.is_too_long || self.kept.len() + bytes.len() > METERED_BYTES {
+        let most = if self.is_stream { METERED_LINE_BYTES } else { METERED_BYTES };
+        if self.is_too_long || self.kept.len() + bytes.len() > most {
             self.is_too_long = true;
             self.kept = Vec::new();
         } else {
