@@ -128,7 +128,7 @@ async fn idle_requests<S: Source>(shared: Arc<Shared<S>>, tracker: &Tracker) -> 
     let mut requests = 0;
     for _ in 0..3 {
         tracker.requests();
-        state = one_cycle(&shared, state, &mut |_| {}).await.state;
+        state = one_cycle(&shared, state, &mut |_| true).await.state;
         requests = tracker.requests().len();
     }
     Ok(requests)
@@ -141,7 +141,7 @@ async fn own_cost(folder: &Path, rounds: usize) -> Result<Vec<f64>> {
     let mut times = Vec::new();
     for _ in 0..=rounds {
         let start = Instant::now();
-        let ended = one_cycle(&shared, state, &mut |_| {}).await;
+        let ended = one_cycle(&shared, state, &mut |_| true).await;
         file.write(&ended.state)?;
         times.push(micros(start.elapsed()));
         state = ended.state;

@@ -22,6 +22,9 @@ pub struct SuperviseArgs {
     /// A JSON file with cycle_interval_seconds and cycle_max_runtime_seconds, which win over rota.yml
     #[arg(long, value_name = "FILE")]
     pub settings: Option<String>,
+    /// On PostgreSQL: publish what rota.yml says about the policy (on SQLite that is always done)
+    #[arg(long)]
+    pub publish: bool,
     #[command(subcommand)]
     pub command: Option<SuperviseCommand>,
 }

@@ -16,8 +16,9 @@ use rota_daemon::supervisor::governance;
 use rota_daemon::supervisor::{self, Shared, Told, Until};
 use rota_store::intents::Call;
 use rota_store::intents::issues::{PinGovernance, ReadRecord};
-use rota_store::{AnyStore, Secret};
-use rota_verbs::{Context, Payload};
+use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
+use rota_store::{AnyStore, Secret, Store, block_on};
+use rota_verbs::{Context, Payload, mirror};
 use serde::{Deserialize, Serialize};
 
 use super::number;
@@ -172,12 +173,38 @@ impl Job<'_> {
         }
     }
 
+    /// What rota.yml says about the policy counts from here on; on a server only if that is wanted.
+    fn publish(&self, call: &Call) -> CliResult<()> {
+        let current = CurrentPolicy { call: call.clone() };
+        let (current, _) = block_on(self.cx.store.perform(&current))?;
+        let wanted = locate::configured(self.common)?.config.apply_to(&current.policy);
+        let wanted = wanted.map_err(rota_core::Refusal::from)?;
+        if wanted == current.policy {
+            return Ok(());
+        }
+        if matches!(self.cx.store, AnyStore::Postgres(_)) && !self.args.publish {
+            return output::warn(
+                "rota.yml says something else about the policy than what is published (--publish)",
+            );
+        }
+        let based_on = Some(current.version.clone());
+        block_on(self.cx.store.perform(&PublishPolicy { call: call.clone(), policy: wanted, based_on }))?;
+        let file = locate::policy_file(self.common)?;
+        match block_on(mirror::write(self.cx, &file)) {
+            Ok(_) => Ok(()),
+            Err(error) => output::warn(&format!("published, but not mirrored: {error}")),
+        }
+    }
+
     fn cycles<S: Source>(&self, shared: Shared<S>) -> CliResult<ExitCode> {
+        self.publish(&shared.call)?;
         let json = self.common.json;
         let mut broken = None;
-        let mut show = |told: Told| {
-            if let Err(error) = tell(json, &told) {
+        let mut show = |told: Told| match tell(json, &told) {
+            Ok(()) => true,
+            Err(error) => {
                 broken.get_or_insert(error);
+                false
             }
         };
         let ended = self.runtime.block_on(supervisor::run(Arc::new(shared), self.until, &mut show));

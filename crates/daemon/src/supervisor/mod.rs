@@ -134,6 +134,9 @@ pub enum Told {
     Warning(String),
 }
 
+/// Tells the outside; false if nobody listens any longer.
+pub type Teller<'a> = dyn FnMut(Told) -> bool + Send + 'a;
+
 /// When to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
@@ -158,7 +161,7 @@ pub enum SupervisorError {
 pub async fn run<S: Source>(
     shared: Arc<Shared<S>>,
     until: Until,
-    tell: &mut (dyn FnMut(Told) + Send),
+    tell: &mut Teller<'_>,
 ) -> Result<Option<FailureCode>, SupervisorError> {
     let file = StateFile::take(&shared.folder.join(&shared.config.state_file))?;
     let mut state = file.read_or_make(shared.config.cycle_interval_secs)?;
@@ -181,13 +184,12 @@ pub async fn run<S: Source>(
         };
         let Some(ended) = ended else { return Ok(Some(FailureCode::Exception)) };
         file.write(&ended.state)?;
-        tell(Told::Lines(ended.lines));
-        tell(Told::Cycle(Box::new(ended.summary)));
+        let is_heard = tell(Told::Lines(ended.lines)) && tell(Told::Cycle(Box::new(ended.summary)));
         state = ended.state;
         if let Until::Cycles(count) = &mut left {
             *count = count.saturating_sub(1);
         }
-        if asked > 0 || left == Until::Cycles(0) {
+        if asked > 0 || left == Until::Cycles(0) || !is_heard {
             return Ok(ended.code);
         }
         tokio::select! {
@@ -198,11 +200,7 @@ pub async fn run<S: Source>(
 }
 
 /// One cycle, cut off when its time is up. Its last lines are told by the caller, once the state is kept.
-pub async fn one_cycle<S: Source>(
-    shared: &Arc<Shared<S>>,
-    before: State,
-    tell: &mut (dyn FnMut(Told) + Send),
-) -> Ended {
+pub async fn one_cycle<S: Source>(shared: &Arc<Shared<S>>, before: State, tell: &mut Teller<'_>) -> Ended {
     let settings = Settings {
         interval_secs: shared.config.cycle_interval_secs,
         claim_label: shared.config.claim_label.clone(),
@@ -226,7 +224,7 @@ pub async fn one_cycle<S: Source>(
     let ending = loop {
         tokio::select! {
             biased;
-            Some(news) = news.recv() => tell(news),
+            Some(news) = news.recv() => drop(tell(news)),
             ran = &mut task.0 => break match ran {
                 Ok(Ok(())) => Ending::Complete,
                 Ok(Err(broken)) => {

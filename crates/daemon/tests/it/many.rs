@@ -61,9 +61,9 @@ pub fn each_once(claimed: [Vec<u64>; 2], count: usize) {
     assert!(shares.iter().all(|share| *share > 0), "both took part: {shares:?}");
 }
 
-async fn agree(place: &Place, tracker: &Tracker, key: &str) {
+async fn agree(place: &Place, tracker: &Tracker, key: &str, count: usize) {
     let board = place.board(key).await;
-    assert_eq!(board.len(), ISSUES);
+    assert_eq!(board.len(), count);
     for issue in board {
         let number = issue.note.number;
         assert_eq!((issue.task.status, issue.note.mark), (Status::Active, Some(Mark::Set)), "#{number}");
@@ -86,7 +86,7 @@ async fn gitea_with_faults() {
     let two = gitea_with(&place, &tracker, "two", hasty());
     let claimed = tokio::join!(claim_all(one, &place, key, ISSUES), claim_all(two, &place, key, ISSUES));
     each_once([claimed.0, claimed.1], ISSUES);
-    agree(&place, &tracker, key).await;
+    agree(&place, &tracker, key, ISSUES).await;
 }
 
 #[tokio::test]
@@ -100,5 +100,21 @@ async fn github_with_faults() {
     let two = github_with(&place, &tracker, "two", hasty());
     let claimed = tokio::join!(claim_all(one, &place, key, ISSUES), claim_all(two, &place, key, ISSUES));
     each_once([claimed.0, claimed.1], ISSUES);
-    agree(&place, &tracker, key).await;
+    agree(&place, &tracker, key, ISSUES).await;
+}
+
+/// The same with the leases on a server, where the two really take turns.
+#[tokio::test]
+async fn gitea_with_faults_and_leases_on_postgresql() {
+    const FEWER: usize = 60;
+    let place = Place::on_postgresql().await;
+    place.allow(1_000).await;
+    let tracker = tracker(Dialect::Gitea, FEWER);
+    tracker.fail(Some(Faults::one_in(10, 3)));
+    let key = "gitea/acme/shop";
+    let one = gitea_with(&place, &tracker, "one", hasty());
+    let two = gitea_with(&place, &tracker, "two", hasty());
+    let claimed = tokio::join!(claim_all(one, &place, key, FEWER), claim_all(two, &place, key, FEWER));
+    each_once([claimed.0, claimed.1], FEWER);
+    agree(&place, &tracker, key, FEWER).await;
 }

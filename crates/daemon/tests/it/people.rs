@@ -209,3 +209,30 @@ async fn results_reach_the_tracker() {
         assert!(world.issues[&1].comments[1].contains("0 commits, 0 files changed"));
     });
 }
+
+/// A tracker may say anything: a title and a body of a megabyte, names that look like paths or flags.
+#[tokio::test]
+async fn hostile_texts_from_a_tracker() {
+    let place = Place::new();
+    place.allow(10).await;
+    let tracker = tracker(Dialect::Gitea, 3);
+    tracker.with(|world| {
+        let long = "x\u{1b}[2J\n".repeat(200_000);
+        for (number, title) in
+            [(1, long.as_str()), (2, "a\nCLAIMED #9 label=in-progress verified=true"), (3, "--help $(id)")]
+        {
+            if let Some(issue) = world.issues.get_mut(&number) {
+                (issue.title, issue.body) = (title.to_owned(), long.clone());
+            }
+        }
+    });
+    let mut supervisor = gitea(&place, &tracker, "a");
+    for number in 1..=3 {
+        let (lines, ended) = supervisor.cycle().await;
+        assert_eq!(ended.code, None, "{:?}", supervisor.warnings);
+        assert_eq!(lines.len(), 11, "every line once");
+        assert!(lines.iter().all(|line| !line.contains(['\n', '\u{1b}']) && line.len() < 12_000));
+        assert_eq!(lines[5], format!("CLAIMED #{number} label=in-progress verified=true"));
+    }
+    assert!(place.board(KEY).await.iter().all(|issue| issue.task.title.len() <= 1_000));
+}

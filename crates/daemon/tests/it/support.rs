@@ -31,8 +31,22 @@ pub struct Place {
 }
 
 impl Place {
+    /// With its store beside it.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(".rota")).unwrap();
+        let store = AnyStore::open(&Location::Sqlite(folder.path().join(".rota/rota.db"))).unwrap();
+        Self::on(folder, store)
+    }
+
+    /// With its store on a server.
+    pub async fn on_postgresql() -> Self {
+        let url = rota_testbed::Server::shared().fresh_url();
+        let store = rota_store::postgres::PostgresStore::open(&url).await.unwrap();
+        Self::on(tempfile::tempdir().unwrap(), AnyStore::Postgres(store))
+    }
+
+    fn on(folder: TempDir, store: AnyStore) -> Self {
         let write = |path: &str, text: &str| {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -46,8 +60,6 @@ impl Place {
             folder.path(),
             &["-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qm", "first"],
         );
-        std::fs::create_dir(folder.path().join(".rota")).unwrap();
-        let store = AnyStore::open(&Location::Sqlite(folder.path().join(".rota/rota.db"))).unwrap();
         Self { folder, desk: Desk { store } }
     }
 
@@ -122,10 +134,13 @@ impl<S: Source> Supervisor<S> {
     pub async fn cycle(&mut self) -> (Vec<String>, Ended) {
         let mut lines = Vec::new();
         let mut warnings = Vec::new();
-        let mut tell = |told: Told| match told {
-            Told::Lines(more) => lines.extend(more),
-            Told::Warning(text) => warnings.push(text),
-            Told::Cycle(_) => {}
+        let mut tell = |told: Told| {
+            match told {
+                Told::Lines(more) => lines.extend(more),
+                Told::Warning(text) => warnings.push(text),
+                Told::Cycle(_) => {}
+            }
+            true
         };
         let ended = one_cycle(&self.shared, self.state.clone(), &mut tell).await;
         lines.extend(ended.lines.clone());

@@ -305,3 +305,27 @@ fn one_at_a_time_and_a_clean_end() {
     let ran = lab.line("supervise --cycles 2 --settings s.json");
     assert_eq!((ran.code, ran.stdout.matches("CYCLE_START").count()), (0, 2), "{}", ran.stdout);
 }
+
+/// What rota.yml says about the policy counts from the first start on.
+#[test]
+fn the_policy_of_the_file_is_published() {
+    let lab = repository("source: local");
+    write(&lab, "rota.yml", "supervisor: {source: local}\nconcurrency: {max_loops: 7}\n");
+    lab.line("supervise --once").ok();
+    assert!(lab.line("policy show --json").ok().contains("\"maxConcurrent\": 7"));
+    assert!(read(&lab, "rota.policy.json").contains("\"maxConcurrent\": 7"));
+}
+
+/// When nobody reads what it prints, it ends.
+#[test]
+fn nobody_listens() {
+    use std::io::BufRead;
+    let lab = repository("source: local, cycle_interval_seconds: 1");
+    let mut child = start(&lab, &[]);
+    let mut line = String::new();
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    assert!(line.starts_with("CYCLE_START count=1 "), "{line}");
+    drop(output);
+    assert_eq!(ended(child).code, 1);
+}
