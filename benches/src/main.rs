@@ -17,6 +17,7 @@ mod options;
 mod plan_sync;
 mod postgres;
 mod sched_lease;
+mod serve;
 mod stats;
 mod supervise;
 mod work;
@@ -37,6 +38,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   cold-start                   rota task peek and claim beside a cold sqlite3 (needs rota and sqlite3)
   mcp                          what MCP over stdio adds to a verb (needs rota)
   gateway                      rota gateway beside nginx, LiteLLM and Portkey (needs rota and nginx; see the docs)
+  serve                        rota serve on 1,000,000 tasks: one, a page, /metrics, 200 listeners (needs rota)
   plan-sync                    a plan of 10,000 lines, twice
   sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan
   work                         rota work -- true beside bare loops that spawn and commit twice (needs rota)
@@ -75,6 +77,7 @@ fn run() -> Result<()> {
         "postgres" => postgres::run(&options),
         "supervise" => supervise::run(&options),
         "sched-lease" => sched_lease::run(&options),
+        "serve" => serve::run(&options),
         "agents" => agents::run(&options),
         "loops" => loops::run(&options),
         "agent" => loops::be_agent(&options.rest),

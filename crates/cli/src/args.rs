@@ -122,6 +122,10 @@ pub enum Command {
     Gateway(crate::args_gate::GatewayArgs),
     /// Look at the gate, hold a slot of it, see what was used, let agents in
     Gate(crate::args_gate::GateArgs),
+    /// Watch the fleet: what runs, what waits and why, the budget, the trees, the journal; and act
+    ///
+    /// Works on the store or on a rota serve. Keys are on the screen; ? shows all of them.
+    Top,
     /// Read the journal: every change, in order
     ///
     /// Example: rota log --task fix-login -n 20

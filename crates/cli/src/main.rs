@@ -16,6 +16,7 @@ mod output;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that fails says so by panicking")]
 mod reference;
+mod tui;
 
 use std::process::ExitCode;
 

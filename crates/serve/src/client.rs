@@ -35,10 +35,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 /// A server, and what it wants to see.
 #[derive(Clone)]
 pub struct Endpoint {
-    scheme: Scheme,
-    authority: Authority,
-    /// Below which it serves, without a slash at the end.
-    base: String,
+    target: Target,
     token: Secret,
 }
 
@@ -76,21 +73,16 @@ impl Endpoint {
     /// Of an address, and the token to show there.
     pub fn new(address: &str, token: Secret) -> Result<Self, ClientFault> {
         let bad = || ClientFault::BadAddress { given: without_user(address) };
-        let uri: Uri = address.parse().map_err(|_| bad())?;
-        let parts = uri.into_parts();
-        let scheme = parts.scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
-        let (scheme, authority) = (scheme.ok_or_else(bad)?, parts.authority.ok_or_else(bad)?);
-        let path = parts.path_and_query.map_or(String::new(), |path| path.to_string());
-        let odd = authority.as_str().contains('@') || path.contains('?');
-        if odd || authority.host().is_empty() {
-            return Err(bad());
-        }
-        Ok(Self { scheme, authority, base: path.trim_end_matches('/').to_owned(), token })
+        let mut target =
+            Target::parse(address).filter(|target| !target.path.contains('?')).ok_or_else(bad)?;
+        target.path.truncate(target.path.trim_end_matches('/').len());
+        Ok(Self { target, token })
     }
 
     /// How it is named to people.
     pub fn name(&self) -> String {
-        format!("{}://{}{}", self.scheme, self.authority, self.base)
+        let Target { scheme, authority, path } = &self.target;
+        format!("{scheme}://{authority}{path}")
     }
 
     fn away(&self, problem: impl std::fmt::Display) -> ClientFault {
@@ -123,71 +115,103 @@ impl Endpoint {
         query: &str,
         body: Option<String>,
     ) -> Result<(StatusCode, Bytes), ClientFault> {
-        let target = format!("{}{PREFIX}{path}{query}", self.base);
+        let target = format!("{}{PREFIX}{path}{query}", self.target.path);
         let mut request = Request::builder()
             .method(method)
             .uri(target)
-            .header(HOST, self.authority.as_str())
+            .header(HOST, self.target.authority.as_str())
             .header(AUTHORIZATION, format!("Bearer {}", self.token.expose()));
         if body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())));
         let request = request.map_err(|error| self.stranger(error))?;
-        let stream =
-            within(CONNECT, self.connect()).await.unwrap_or_else(|| Err(self.away("no connection")))?;
-        within(ANSWER, self.exchange(stream, request)).await.unwrap_or_else(|| Err(self.away("no answer")))
+        let stream = tokio::time::timeout(CONNECT, self.target.connect())
+            .await
+            .map_err(|_| self.away("no connection"))?;
+        let stream = stream.map_err(|error| self.away(error))?;
+        let answer = tokio::time::timeout(ANSWER, exchange(stream, request, ANSWER_BYTES)).await;
+        answer.map_err(|_| self.away("no answer"))?.map_err(|error| self.away(error))
+    }
+}
+
+/// Whom to speak HTTP with.
+#[derive(Clone)]
+pub struct Target {
+    scheme: Scheme,
+    authority: Authority,
+    /// With the query.
+    path: String,
+}
+
+impl Target {
+    /// Reads `http://…` and `https://…`, without a user.
+    pub fn parse(address: &str) -> Option<Self> {
+        let parts = address.parse::<Uri>().ok()?.into_parts();
+        let scheme = parts.scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS)?;
+        let authority = parts.authority.filter(|authority| !authority.as_str().contains('@'))?;
+        let path = parts.path_and_query.map_or("/".to_owned(), |path| path.to_string());
+        (!authority.host().is_empty()).then_some(Self { scheme, authority, path })
     }
 
-    async fn exchange(
-        &self,
-        stream: Box<dyn Stream>,
-        request: Request<Full<Bytes>>,
-    ) -> Result<(StatusCode, Bytes), ClientFault> {
-        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = shaken.map_err(|error| self.away(error))?;
-        let answered = async {
-            let response = sender.send_request(request).await.map_err(|error| self.away(error))?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(|error| self.away(error))?;
-            Ok((head.status, body.to_bytes()))
-        };
-        let (mut answered, mut connection) = (std::pin::pin!(answered), std::pin::pin!(connection));
-        let mut closed = false;
-        std::future::poll_fn(|cx| {
-            // A connection that breaks is told to whoever waits for the answer.
-            closed = closed || connection.as_mut().poll(cx).is_ready();
-            answered.as_mut().poll(cx)
-        })
-        .await
-    }
-
-    async fn connect(&self) -> Result<Box<dyn Stream>, ClientFault> {
+    async fn connect(&self) -> Result<Box<dyn Stream>, BoxError> {
         let is_tls = self.scheme == Scheme::HTTPS;
         let port = self.authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let host = self.authority.host();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let stream = TcpStream::connect((host, port)).await.map_err(|error| self.away(error))?;
-        stream.set_nodelay(true).map_err(|error| self.away(error))?;
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
         if !is_tls {
             return Ok(Box::new(stream));
         }
-        let name =
-            rustls::pki_types::ServerName::try_from(host.to_owned()).map_err(|error| self.away(error))?;
-        let config = tls().map_err(|error| self.away(error))?;
-        let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream).await;
-        Ok(Box::new(stream.map_err(|error| self.away(error))?))
+        let name = rustls::pki_types::ServerName::try_from(host.to_owned())?;
+        Ok(Box::new(tokio_rustls::TlsConnector::from(tls()?).connect(name, stream).await?))
     }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Sends one request and reads the answer, up to a length.
+async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
+    limit: usize,
+) -> Result<(StatusCode, Bytes), BoxError> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let answered = async {
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        Ok((head.status, Limited::new(body, limit).collect().await?.to_bytes()))
+    };
+    let (mut answered, mut connection) = (std::pin::pin!(answered), std::pin::pin!(connection));
+    let mut closed = false;
+    std::future::poll_fn(|cx| {
+        // A connection that breaks is told to whoever waits for the answer.
+        closed = closed || connection.as_mut().poll(cx).is_ready();
+        answered.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Posts a body and says what the answer's status is; a redirect is one like any other.
+pub async fn post(
+    target: &Target,
+    headers: &[(&str, String)],
+    body: Vec<u8>,
+) -> Result<StatusCode, BoxError> {
+    let mut request = Request::post(&target.path).header(HOST, target.authority.as_str());
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    let request = request.body(Full::new(Bytes::from(body)))?;
+    let stream = tokio::time::timeout(CONNECT, target.connect()).await??;
+    // Nobody reads what a receiver says beside its status.
+    Ok(exchange(stream, request, 64 * 1_024).await?.0)
 }
 
 /// What HTTP is spoken over.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
-async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(limit, future).await.ok()
-}
 
 /// Servers are trusted whose authority the system knows.
 fn tls() -> Result<Arc<rustls::ClientConfig>, rustls::Error> {

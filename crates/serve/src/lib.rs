@@ -3,6 +3,7 @@
 //!
 //! - [`http`]: the verbs below `/api/v1`. [`client`]: asking such a server.
 //! - [`listen`]: connections, and a limit on each thing a caller can send or hold.
+//! - [`notify`]: webhooks and commands that are told what needs somebody.
 //! - [`mcp`]: the Model Context Protocol, over stdio and HTTP.
 //!
 //! A program that serves calls [`prepare`] before it opens its store, and then runs everything on that runtime.
@@ -11,12 +12,19 @@ pub mod client;
 pub mod http;
 pub mod listen;
 pub mod mcp;
+pub mod notify;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Gives the program a runtime whose threads go on between calls, so that connections to a store stay alive.
 pub fn prepare() -> std::io::Result<()> {
+    // Each connection is a descriptor; the soft limit is for programs that cannot count beyond it.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if rustix::process::setrlimit(rustix::process::Resource::Nofile, most).is_err() {
+        // Fewer connections, then.
+    }
     rota_store::use_runtime(
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
     );

@@ -26,8 +26,10 @@ use rota_verbs::{Said, Word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Connections at once; more wait in the system's line.
-const CONNECTIONS: usize = 256;
+/// Connections at once, as far as the system lets us have so many; more wait in the system's line.
+const CONNECTIONS: usize = 2_048;
+/// Descriptors that are left for everything else.
+const SPARE: u64 = 128;
 /// How long the head of a request may take, also of the next one on a connection that is kept.
 const HEAD: Duration = Duration::from_secs(30);
 /// How long the body of a request may take.
@@ -93,6 +95,11 @@ impl Problem {
         Self { status, said: Box::new(said.clone()), header: None }
     }
 
+    /// Its stable word.
+    pub fn code(&self) -> &str {
+        &self.said.code
+    }
+
     /// With a header of its own.
     pub fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
         Self { header: Some(Box::new((name, value))), ..self }
@@ -150,7 +157,7 @@ pub async fn serve<D, H, F>(
     F: Future<Output = Answer> + Send + 'static,
 {
     let ending = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(connections()));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -178,6 +185,13 @@ pub async fn serve<D, H, F>(
     }
     drop(listener);
     drop(tokio::time::timeout(GRACE, ending.shutdown()).await);
+}
+
+/// As many as wanted, or as descriptors allow.
+fn connections() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let allowed = limit.map_or(u64::MAX, |limit| limit.saturating_sub(SPARE).max(1));
+    usize::try_from(allowed).map_or(CONNECTIONS, |allowed| allowed.min(CONNECTIONS))
 }
 
 async fn accept(

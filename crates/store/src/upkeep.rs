@@ -128,9 +128,9 @@ macro_rules! upkeep {
 }
 
 upkeep! {
-    /// The events behind a cursor, and the cursor behind them. Misses none and gives none twice, although
+    /// The events behind a cursor, each with the cursor behind it, and the cursor behind all. Misses none and gives none twice, although
     /// transactions commit out of order: what is not settled yet comes with a later call.
-    fn follow(&mut self, scope: &str, after: Cursor, limit: usize) -> (Vec<Event>, Cursor);
+    fn follow(&mut self, scope: &str, after: Cursor, limit: usize) -> (Vec<(Cursor, Event)>, Cursor);
     /// The newest events that [`Upkeep::follow`] would have given by now, oldest first, and the cursor behind all.
     fn tail(&mut self, scope: &str, task: Option<&TaskId>, limit: usize) -> (Vec<Event>, Cursor);
 

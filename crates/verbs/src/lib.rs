@@ -24,6 +24,7 @@ pub mod log;
 pub mod loops;
 pub mod migrate;
 pub mod mirror;
+pub mod overview;
 pub mod payload;
 pub mod peek;
 pub mod plan_status;

@@ -101,9 +101,9 @@ pub struct Followed {
 }
 
 impl Followed {
-    fn of(events: Vec<Event>, cursor: Cursor, task: Option<&TaskId>) -> Self {
-        let at_end = events.is_empty();
-        let wanted = events.into_iter().filter(|event| task.is_none() || event.task.as_ref() == task);
+    fn of(events: impl ExactSizeIterator<Item = Event>, cursor: Cursor, task: Option<&TaskId>) -> Self {
+        let at_end = events.len() == 0;
+        let wanted = events.filter(|event| task.is_none() || event.task.as_ref() == task);
         Self { events: wanted.map(EventPayload::of).collect(), cursor, at_end }
     }
 }
@@ -116,7 +116,7 @@ pub async fn tail<S: Store>(cx: &Context<S>, task: Option<&str>, limit: usize) -
     let task = task.map(task_id).transpose()?;
     let tail = follow::Tail { call: cx.call(), task: task.clone(), limit };
     let (events, cursor) = cx.store.perform(&tail).await?;
-    Ok(Followed::of(events, cursor, task.as_ref()))
+    Ok(Followed::of(events.into_iter(), cursor, task.as_ref()))
 }
 
 /// What came behind a cursor: nothing is missed and nothing comes twice, although transactions commit out of order.
@@ -124,5 +124,16 @@ pub async fn follow<S: Store>(cx: &Context<S>, task: Option<&str>, after: Cursor
     let task = task.map(task_id).transpose()?;
     let behind = follow::Follow { call: cx.call(), after, limit: PAGE };
     let (events, cursor) = cx.store.perform(&behind).await?;
-    Ok(Followed::of(events, cursor, task.as_ref()))
+    Ok(Followed::of(events.into_iter().map(|(_, event)| event), cursor, task.as_ref()))
+}
+
+/// The same, each event with the cursor behind it, so that whoever was cut off anywhere can go on from there.
+pub async fn placed<S: Store>(
+    cx: &Context<S>,
+    after: Cursor,
+    limit: usize,
+) -> Result<(Vec<(Cursor, EventPayload)>, Cursor)> {
+    let (events, cursor) = cx.store.perform(&follow::Follow { call: cx.call(), after, limit }).await?;
+    let shown = events.into_iter().map(|(place, event)| (place, EventPayload::of(event)));
+    Ok((shown.collect(), cursor))
 }

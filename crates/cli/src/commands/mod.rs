@@ -77,6 +77,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
             gate::gateway(&cli.common, &args).map_err(|error| error.with_usage_of(&["gateway"]))
         }
         Some(Command::Gate(args)) => gate::run(&cli.common, args),
+        Some(Command::Top) => crate::tui::run(&cli.common).map_err(|error| error.with_usage_of(&["top"])),
         Some(Command::Log(log)) => log::run(&cli.common, log).map_err(|error| error.with_usage_of(&["log"])),
         Some(Command::Doctor(args)) => upkeep::doctor(&cli.common, &args),
         Some(Command::Export(args)) => upkeep::export(&cli.common, &args),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use rota_core::text::escaped;
 use rota_door::{Door, Token};
+use rota_serve::client::Target;
 use rota_serve::http::{Api, Settings, serve_api};
 use rota_serve::{listen, stop_signal};
 use rota_store::block_on;
@@ -31,16 +32,34 @@ pub fn run(common: &Common, args: &ServeArgs) -> CliResult<ExitCode> {
         )));
     }
     rota_serve::prepare().map_err(|error| CliError::Io(error.to_string()))?;
+    let collector = collector()?;
     let api = Api::new(Settings {
         context: locate::context(common)?,
         policy_file: Some(locate::policy_file(common)?),
     });
     block_on(async {
         let open = open(address, "").await?;
+        let api = match collector {
+            Some(collector) => api.with_traces(collector),
+            None => api,
+        };
         serve_api(api, open.listener, open.door, open.stop).await;
         Ok::<(), CliError>(())
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where traces go, as OpenTelemetry's own variables say it; none where they are not asked for.
+fn collector() -> CliResult<Option<Target>> {
+    let whole = locate::variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")?;
+    let base = locate::variable("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+    let address = whole.or_else(|| base.map(|base| format!("{}/v1/traces", base.trim_end_matches('/'))));
+    let read = |address: String| {
+        Target::parse(&address).ok_or_else(|| {
+            CliError::Io(format!("OTEL_EXPORTER_OTLP_ENDPOINT must be http://… or https://…, got: {address}"))
+        })
+    };
+    address.map(read).transpose()
 }
 
 /// Where to listen, as the flag says it.

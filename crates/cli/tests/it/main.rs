@@ -43,6 +43,7 @@ mod serve;
 mod show;
 mod supervise;
 mod support;
+mod top;
 mod up;
 mod update;
 mod upkeep;

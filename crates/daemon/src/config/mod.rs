@@ -57,6 +57,8 @@ pub struct Config {
     pub supervisor: Option<SupervisorConfig>,
     /// The section of the gateway; none if there is no such section.
     pub gateway: Option<GatewaySection>,
+    /// The section of notifications, as it stands.
+    pub notify: Option<serde_json::Value>,
     /// The dotted paths that the file names.
     named: BTreeSet<String>,
 }
@@ -131,6 +133,7 @@ impl Default for Config {
             policy: PolicyWords::default(),
             supervisor: None,
             gateway: None,
+            notify: None,
             named: BTreeSet::new(),
         }
     }

@@ -40,6 +40,7 @@ pub(super) fn document(text: &str) -> Result<Config, KeyError> {
     reader.config.supervisor =
         top.take("supervisor").map(|field| super::supervisor::section(&field)).transpose()?;
     reader.config.gateway = top.take("gateway").map(|field| gateway::section(&field)).transpose()?;
+    reader.config.notify = top.take("notify").map(|field| field.any()).transpose()?;
     top.finish()?;
     // All that a file can say that does not go with the rest.
     reader.config.apply_to(&rota_core::Policy::default()).map_err(|error| KeyError::Key {

@@ -154,6 +154,11 @@ impl<'a> Field<'a> {
         Ok(self.pairs()?.into_iter().map(entry).collect())
     }
 
+    /// Whatever it is, for whoever reads it later.
+    pub fn any(&self) -> Result<serde_json::Value, KeyError> {
+        serde_json::to_value(self.value).map_err(|error| self.error(error.to_string()))
+    }
+
     /// A text; numbers and the like must be quoted, because YAML would change them.
     pub fn text(&self) -> Result<&'a str, KeyError> {
         match self.value {

@@ -5,13 +5,17 @@
 //! listener, a door and what tells it to stop.
 
 mod access;
+mod events;
+mod meter;
+mod openapi;
 mod operations;
 mod request;
+mod trace;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -30,12 +34,20 @@ use tokio_util::sync::CancellationToken;
 pub use operations::{Operation, PREFIX};
 pub use request::SURROUNDINGS;
 
+use crate::client::Target;
 use crate::listen::{Answer, Problem, serve};
+use events::{Hub, Wanted};
+use meter::Meter;
 use operations::Failure;
 use request::Asked;
+use trace::{Begun, Tracer};
 
 /// The longest body: a plan of some ten thousand tasks.
 const BODY_BYTES: usize = 16 * 1_024 * 1_024;
+/// The journal, as it goes on.
+const EVENTS: &str = "/api/v1/events";
+/// The description of all this.
+const OPENAPI: &str = "/api/v1/openapi.json";
 /// Calls under way at once; more wait.
 const CALLS: u32 = 16;
 /// How long calls that are under way may take when the server is told to stop.
@@ -54,12 +66,29 @@ pub struct Settings {
 pub struct Api {
     settings: Arc<Settings>,
     calls: Arc<Semaphore>,
+    hub: Hub,
+    meter: Meter,
+    stop: CancellationToken,
+    tracer: Option<Tracer>,
 }
 
 impl Api {
     /// On a store.
     pub fn new(settings: Settings) -> Self {
-        Self { settings: Arc::new(settings), calls: Arc::new(Semaphore::new(CALLS as usize)) }
+        Self {
+            settings: Arc::new(settings),
+            calls: Arc::new(Semaphore::new(CALLS as usize)),
+            hub: Hub::default(),
+            meter: Meter::default(),
+            stop: CancellationToken::new(),
+            tracer: None,
+        }
+    }
+
+    /// With spans for a collector; to be called on the runtime that serves.
+    pub fn with_traces(self, target: Target) -> Self {
+        let tracer = Some(Tracer::start(target, self.stop.clone()));
+        Self { tracer, ..self }
     }
 
     /// Who sent a request; nobody in particular where everybody may look.
@@ -77,10 +106,12 @@ impl Api {
             Ok(body) => body.to_bytes(),
             Err(never) => match never {},
         };
-        match self.route(&parts, body, caller).await {
-            Ok(answer) => answer,
-            Err(problem) => problem.response(),
+        let begun = self.tracer.as_ref().map(|_| Begun::of(&parts));
+        let answer = self.route(&parts, body, caller).await.unwrap_or_else(|problem| problem.response());
+        if let Some((tracer, begun)) = self.tracer.as_ref().zip(begun) {
+            tracer.end(begun, answer.status().as_u16());
         }
+        answer
     }
 
     async fn route(&self, parts: &Parts, body: Bytes, caller: Option<Caller>) -> Result<Answer, Problem> {
@@ -91,6 +122,31 @@ impl Api {
             _ => {}
         }
         let Some(caller) = caller else { return Err(Problem::from(Denied::Token)) };
+        let is_operator = caller == Caller::Operator;
+        let read_only =
+            || if parts.method == http::Method::GET { Ok(()) } else { Err(not_allowed(&["GET"])) };
+        let operators_only = || if is_operator { Ok(()) } else { Err(operators_alone(path)) };
+        match path {
+            "/metrics" => {
+                read_only().and_then(|()| operators_only())?;
+                return self.metrics().await;
+            }
+            OPENAPI => {
+                read_only()?;
+                return Ok(answer("application/json", format!("{:#}\n", openapi::document())));
+            }
+            EVENTS => {
+                read_only().and_then(|()| operators_only())?;
+                let mut query = request::query_once(parts)?;
+                let wanted = Wanted::read(parts, &mut query)?;
+                if let Some(name) = query.keys().find(|name| name.as_str() != "scope") {
+                    return Err(request::unknown_parameter(name));
+                }
+                let cx = request::context(&self.settings.context, &query)?;
+                return self.hub.stream(cx, wanted, self.stop.clone()).await;
+            }
+            _ => {}
+        }
         let below = path.strip_prefix(PREFIX).ok_or_else(|| not_found(path))?;
         let found: Vec<_> =
             Operation::all().iter().filter_map(|one| Some((one, one.matches(below)?))).collect();
@@ -118,6 +174,16 @@ impl Api {
         }
     }
 
+    /// What is measured; the first one who asks waits until everything was counted.
+    async fn metrics(&self) -> Result<Answer, Problem> {
+        if !self.meter.is_ready() {
+            let (meter, settings) = (self.meter.clone(), Arc::clone(&self.settings));
+            let counted = tokio::task::spawn_blocking(move || meter.look(&settings.context, true)).await;
+            counted.map_err(|failed| internal(&failed.to_string()))?;
+        }
+        Ok(answer("text/plain; version=0.0.4; charset=utf-8", self.meter.text()))
+    }
+
     async fn call(
         &self,
         operation: &'static Operation,
@@ -126,6 +192,7 @@ impl Api {
     ) -> Result<String, Problem> {
         let turn = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| stopping())?;
         let settings = Arc::clone(&self.settings);
+        let start = Instant::now();
         let mut gone = Gone::default();
         let is_gone = Arc::clone(&gone.flag);
         let called = tokio::task::spawn_blocking(move || {
@@ -134,6 +201,8 @@ impl Api {
         });
         let text = called.await.map_err(|failed| internal(&failed.to_string()))?;
         gone.is_answered = true;
+        let refusal = text.as_ref().err().map(|problem| problem.code().to_owned());
+        self.meter.note_call(operation.route.name, start.elapsed(), refusal.as_deref());
         text
     }
 
@@ -148,10 +217,14 @@ impl Api {
 /// Serves until `stop` says so; calls that are under way are answered first.
 pub async fn serve_api(api: Api, listener: TcpListener, door: Door, stop: CancellationToken) {
     let ending = stop.clone();
+    let measured = tokio::spawn(api.meter.clone().run(api.settings.context.clone(), api.stop.clone()));
     let (each, last) = (api.clone(), api);
     let rest = async move {
         ending.cancelled().await;
         last.rest().await;
+        // Streams of events would never end by themselves.
+        last.stop.cancel();
+        drop(measured.await);
     };
     let admit = move |parts: &Parts| Api::admit(&door, parts);
     let handler = move |request| each.clone().answer(request);
@@ -257,6 +330,11 @@ fn not_allowed(methods: &[&str]) -> Problem {
     }
 }
 
+fn operators_alone(path: &str) -> Problem {
+    let detail = format!("the token of a lease does not allow {path}");
+    Problem::new(StatusCode::FORBIDDEN, "lease_may_not", detail)
+}
+
 fn stopping() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the server is about to end").with_exit_code(75)
 }
@@ -270,9 +348,11 @@ fn problem(said: &Said) -> Problem {
     let status = match (said.is_fault(), said.exit_code, said.code.as_ref()) {
         (true, 75, _) => StatusCode::SERVICE_UNAVAILABLE,
         (true, ..) => StatusCode::INTERNAL_SERVER_ERROR,
-        (_, _, "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found") => {
-            StatusCode::NOT_FOUND
-        }
+        (
+            _,
+            _,
+            "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found" | "issue_not_found",
+        ) => StatusCode::NOT_FOUND,
         (
             _,
             _,

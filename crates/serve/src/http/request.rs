@@ -64,7 +64,7 @@ pub fn read(
             let value = typed(&operation.fields[&name], &value);
             fields.insert(name.clone(), value).is_some()
         } else {
-            return Err(bad(format!("unknown query parameter '{}'", escaped(&name))));
+            return Err(unknown_parameter(&name));
         };
         if twice {
             return Err(bad(format!("query parameter '{}' is given twice", escaped(&name))));
@@ -74,7 +74,7 @@ pub fn read(
     for (name, part) in named {
         let text = percent_decode_str(part).decode_utf8();
         let text = text.map_err(|_| bad(format!("the {name} in the path is not valid UTF-8")))?;
-        if fields.insert((*name).to_owned(), raw(&text)).is_some() {
+        if fields.insert((*name).to_owned(), typed(&operation.fields[*name], &text)).is_some() {
             return Err(bad(format!("'{name}' is given by the path already")));
         }
         if *name == "id" {
@@ -130,6 +130,22 @@ impl<'de> serde::Deserialize<'de> for Fields {
         }
         deserializer.deserialize_map(Each)
     }
+}
+
+/// What the query says, each name once.
+pub fn query_once(parts: &Parts) -> std::result::Result<BTreeMap<String, String>, Problem> {
+    let mut once = BTreeMap::new();
+    for (name, value) in query(parts)? {
+        if once.insert(name.clone(), value).is_some() {
+            return Err(bad(format!("query parameter '{}' is given twice", escaped(&name))));
+        }
+    }
+    Ok(once)
+}
+
+/// A name that means nothing here.
+pub fn unknown_parameter(name: &str) -> Problem {
+    bad(format!("unknown query parameter '{}'", escaped(name)))
 }
 
 fn query(parts: &Parts) -> std::result::Result<Vec<(String, String)>, Problem> {

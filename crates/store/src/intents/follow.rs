@@ -21,7 +21,7 @@ pub struct Follow {
 }
 
 impl Intent for Follow {
-    type Output = (Vec<Event>, Cursor);
+    type Output = (Vec<(Cursor, Event)>, Cursor);
 
     fn access(&self) -> Access {
         Access::Read

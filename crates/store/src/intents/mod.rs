@@ -19,6 +19,7 @@ pub mod issues;
 pub mod iterate;
 pub mod lease_plan;
 pub mod loops;
+pub mod overview;
 pub mod plan_sync;
 pub mod policy;
 pub mod prune;

@@ -30,6 +30,10 @@ async fn write<S: Store>(store: &S, name: &str) {
 async fn follow<S: Store>(store: &S, after: Cursor, limit: usize) -> (Vec<String>, Cursor) {
     let follow = Follow { call: Call::in_scope("default"), after, limit };
     let (events, cursor) = store.perform(&follow).await.unwrap();
+    // Each event has the cursor behind it: whoever stopped there goes on with the next.
+    assert!(events.windows(2).all(|two| two[0].0 < two[1].0));
+    assert!(events.last().is_none_or(|(last, _)| *last == cursor));
+    let events = events.into_iter().map(|(_, event)| event).collect();
     // The text form is what a client sends back.
     (names(events), cursor.to_string().parse().unwrap())
 }

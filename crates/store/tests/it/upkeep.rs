@@ -339,7 +339,7 @@ async fn prunes<S: Store>(store: &S) {
     while kinds.len() < 4 {
         let (events, next) =
             store.perform(&Follow { call: call(0), after: cursor, limit: 100 }).await.unwrap();
-        kinds.extend(events.iter().map(|event| event.kind.word()));
+        kinds.extend(events.iter().map(|(_, event)| event.kind.word()));
         cursor = next;
     }
     assert_eq!(kinds, ["pruned", "created", "granted", "done"], "a follower misses nothing");

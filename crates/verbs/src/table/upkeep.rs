@@ -1,4 +1,4 @@
-//! `rota log`, `rota doctor`, `rota prune`.
+//! `rota log`, `rota doctor`, `rota prune`, and what shows a store.
 
 use rota_store::Cursor;
 
@@ -6,6 +6,7 @@ use super::{is_false, verbs};
 use crate::context::bad_value;
 use crate::doctor::{self, Findings};
 use crate::log::{self, Events, Followed};
+use crate::overview::{self, Overview, TaskPage};
 use crate::prune::{self, Pruned};
 
 verbs! {
@@ -40,6 +41,17 @@ verbs! {
         log::follow(cx, it.task.as_deref(), after).await
     };
 
+    /// See how many tasks of each queue stand where, which upstreams are blocked, and what was used today
+    ShowOverview {} => Overview, "overview" Get "/overview" Never WithHint, |cx, _it| overview::overview(cx).await;
+
+    /// Read the tasks of every queue in pages, by insertion
+    PageTasks {
+        #[serde(default)]
+        after: u64,
+        #[serde(default = "hundred")]
+        limit: usize,
+    } => TaskPage, "task page" Get "/task-pages" InScope WithHint, |cx, it| overview::page(cx, it.after, it.limit).await;
+
     /// Look through the store, say what is wrong, repair what is derived
     ExamineStore {
         #[serde(default, skip_serializing_if = "is_false")]
@@ -54,4 +66,8 @@ verbs! {
     } => Pruned, "prune" Post "/prunings" Never WithHint, |cx, it| {
         prune::prune(cx, i64::try_from(it.older_than_ms).unwrap_or(i64::MAX), it.dry_run).await
     };
+}
+
+fn hundred() -> usize {
+    100
 }

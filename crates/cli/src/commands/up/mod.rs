@@ -13,14 +13,17 @@ use std::time::{Duration, Instant};
 
 use rota_core::Status as TaskStatus;
 use rota_core::text::escaped;
+use rota_daemon::config::Config;
 use rota_daemon::control::{self, Answer, Ask, RunFolder};
 use rota_daemon::folders::Folders;
 use rota_daemon::manager::happening::{Happening, RunningLoop, Status};
 use rota_daemon::manager::{self, Setup, Until};
+use rota_serve::notify;
 use rota_store::AnyStore;
 use rota_store::intents::Call;
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::args::Common;
 use crate::args_run::{DownArgs, UpArgs};
@@ -29,6 +32,8 @@ use crate::{locate, output};
 
 /// How long `rota down` waits for the end: longer than agents have to end.
 const DOWN: Duration = Duration::from_secs(30);
+/// How long a message waits for its second try.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// How long to run; an error where the arguments do not go together.
 fn until_of(common: &Common, args: &UpArgs) -> CliResult<Until> {
@@ -85,6 +90,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         companions: Vec::new(),
     };
     let show = gateway::SharedShow::new(show(common.json));
+    let hooks = hooks(&setup.config)?;
     let ending = runtime.block_on(async {
         let (ask, requests) = mpsc::channel(16);
         let listener = run_folder.listen(&held).map_err(named)?;
@@ -93,9 +99,14 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
             setup.companions.push(Arc::new(endpoint::Endpoint::open(&rota, &cx, policy_file).await?));
         }
         let beside = gateway::Beside::start(&cx, &mut setup, args.no_gateway, &show).await?;
+        let quiet = CancellationToken::new();
+        let told = tokio::spawn(notify::run(cx.clone(), hooks, FIRST_WAIT, quiet.clone()));
         let mut observe = |happening: &Happening, running: &[RunningLoop]| show.see(happening, running);
         let ending = manager::run(setup, requests, &mut observe).await.map_err(CliError::from);
         beside.stop().await;
+        quiet.cancel();
+        // What is worth telling at the end is told for a bounded time.
+        drop(told.await);
         ending
     })?;
     if until != Until::Stopped {
@@ -105,6 +116,13 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     let bad = ending.counts.of(TaskStatus::Failed) + ending.counts.of(TaskStatus::Parked);
     let failed = args.until_idle && (bad > 0 || ending.stopped);
     Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Whom to tell what needs somebody; a section that cannot be used stops the start.
+fn hooks(config: &Config) -> CliResult<Vec<notify::Hook>> {
+    let Some(section) = &config.notify else { return Ok(Vec::new()) };
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    notify::read(section, variable).map_err(|error| CliError::Io(format!("rota.yml: {error}")))
 }
 
 /// Somebody who shows what happens.

@@ -12,10 +12,10 @@ use super::client::{HANDSHAKE, Http, INLINE};
 use super::same_bytes::{Step, compare, steps, tools};
 use crate::support::{Lab, ROTA};
 
-const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients");
+pub const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients");
 
 /// Where the clients are.
-fn installed() -> &'static Path {
+pub fn installed() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("mcp-clients");

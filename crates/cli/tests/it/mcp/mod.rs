@@ -1,7 +1,7 @@
 //! `rota mcp`: the same bytes as the command line, over both transports and in both families; the door; and how it ends.
 
 pub mod client;
-mod clients;
+pub mod clients;
 mod ending;
 mod http;
 mod same_bytes;

@@ -1,5 +1,8 @@
 //! `rota serve`: the verbs over HTTP, and the command line against it.
 
+mod crowd;
+mod described;
 mod doors;
+mod events;
 mod leases;
 mod same_bytes;

@@ -138,6 +138,13 @@ const SCRIPT: &str = r#"
 @40 loop reiterate root --reason again JSON
 @40 loop logs root
 @40 debug scheduler JSON
+@45 issue add --title "An issue" --body "Two\nlines" --label bug JSON
+@45 issue add --title "" JSON
+@45 issue list JSON
+@45 issue show 1 JSON
+@45 issue show 7 JSON
+@45 issue close 1 JSON
+@45 issue list --all JSON
 @50 log JSON
 @50 log -n 3 JSON
 @50 log --task b -n 2 JSON

@@ -129,7 +129,7 @@ impl Upkeep for PostgresTx {
         scope: &str,
         after: Cursor,
         limit: usize,
-    ) -> Result<(Vec<Event>, Cursor), Fault> {
+    ) -> Result<(Vec<(Cursor, Event)>, Cursor), Fault> {
         // The bound is read before the rows: what it lets through is committed, so whichever snapshot reads them
         // sees them.
         let settled = self.settled_below().await?;
@@ -141,7 +141,8 @@ impl Upkeep for PostgresTx {
             let found = self.all(FOLLOW, bound, placed).await?;
             if let Some((turn, last)) = found.last() {
                 let cursor = Cursor { turn: *turn, seq: last.seq };
-                return Ok((found.into_iter().map(|(_, event)| event).collect(), cursor));
+                let placed = |(turn, event): (u64, Event)| (Cursor { turn, seq: event.seq }, event);
+                return Ok((found.into_iter().map(placed).collect(), cursor));
             }
             if until >= settled {
                 return Ok((Vec::new(), Cursor { turn: turn.cast_unsigned(), seq: seq.cast_unsigned() }));

@@ -68,11 +68,12 @@ impl Upkeep for SqliteTx {
         scope: &str,
         after: Cursor,
         limit: usize,
-    ) -> Result<(Vec<Event>, Cursor), Fault> {
+    ) -> Result<(Vec<(Cursor, Event)>, Cursor), Fault> {
         let filter = EventFilter { after: after.seq, limit: Some(limit), ..EventFilter::default() };
         let events = self.events(scope, &filter).await?;
         let seq = events.last().map_or(after.seq, |last| last.seq);
-        Ok((events, Cursor { turn: 0, seq }))
+        let placed = events.into_iter().map(|event| (Cursor { turn: 0, seq: event.seq }, event));
+        Ok((placed.collect(), Cursor { turn: 0, seq }))
     }
 
     async fn tail(

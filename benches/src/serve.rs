@@ -1,0 +1,199 @@
+//! `rota serve` on a large store: one task and one page beside the bare query of the same rows, a scrape of the metrics,
+//! and what 200 listeners cost.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rota_store::block_on;
+use rota_store::sqlite::SqliteStore;
+use rota_verbs::create::{Create, create};
+use rota_verbs::overview::page;
+use rota_verbs::{Context, Payload, show};
+
+use crate::Result;
+use crate::backlog::{self, Shape};
+use crate::options::{Options, own_folder, print_machine};
+use crate::stats::{median, median_ratio, micros, verdict};
+
+const PAGE: usize = 100;
+
+/// Runs it.
+pub fn run(options: &Options) -> Result<()> {
+    let folder = options.scratch()?;
+    let rota = own_folder()?.join("rota");
+    if !rota.exists() {
+        return Err("rota is not built: cargo build --release -p rota-cli".into());
+    }
+    print_machine(folder.path());
+    let database = folder.path().join("large.db");
+    let (tasks, calls) = (options.pick(2_000, 1_000_000), options.pick(20, 1_000));
+    drop(backlog::fill(&database, "tasks", tasks, Shape::Runnable)?);
+    let cx = Context::new(SqliteStore::open(&database)?);
+    let mut server = Server::start(&rota, folder.path(), &database)?;
+    println!("| {tasks} tasks | in process | over HTTP | ratio | target | |");
+    println!("|---|---|---|---|---|---|");
+    let mut connection = server.connect()?;
+    for what in ["one task", "page of 100"] {
+        let (mut direct, mut served) = (Vec::new(), Vec::new());
+        for round in 0..calls {
+            let at = round * (tasks / calls).max(1);
+            let (id, after) = (backlog::id(at)?.to_string(), at.min(tasks - PAGE));
+            let start = Instant::now();
+            let text = if what == "one task" {
+                Payload::new(block_on(show::show(&cx, &id, false))?).to_text()
+            } else {
+                Payload::new(block_on(page(&cx, after as u64, PAGE))?).to_text()
+            };
+            direct.push(micros(start.elapsed()));
+            let path = if what == "one task" {
+                format!("/api/v1/tasks/{id}")
+            } else {
+                format!("/api/v1/task-pages?limit={PAGE}&after={after}")
+            };
+            let start = Instant::now();
+            let body = server.get(&mut connection, &path)?;
+            served.push(micros(start.elapsed()));
+            if body != text {
+                return Err(format!("{path} answers something else").into());
+            }
+        }
+        let ratio = median_ratio(&served, &direct);
+        let met = verdict(ratio <= 2.0);
+        println!(
+            "| {what} | {:.0} µs | {:.0} µs | {ratio:.2} | ≤ 2 | {met} |",
+            median(&direct),
+            median(&served)
+        );
+    }
+    metrics(&server, &mut connection)?;
+    listeners(options, &cx, &server)?;
+    server.end()
+}
+
+fn metrics(server: &Server, connection: &mut BufReader<TcpStream>) -> Result<()> {
+    let start = Instant::now();
+    server.get(connection, "/metrics")?;
+    let first = start.elapsed().as_millis();
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        let start = Instant::now();
+        server.get(connection, "/metrics")?;
+        times.push(micros(start.elapsed()));
+    }
+    let typical = median(&times);
+    println!(
+        "\n/metrics: {typical:.0} µs (target ≤ 10,000: {}), the first scrape {first} ms",
+        verdict(typical <= 10_000.0)
+    );
+    Ok(())
+}
+
+/// Listeners that read everything, 100 events a second, and the server's own processor time.
+fn listeners(options: &Options, cx: &Context<SqliteStore>, server: &Server) -> Result<()> {
+    let (clients, seconds) = (options.pick(10, 200), options.pick(2, 20));
+    for _ in 0..clients {
+        let mut stream = server.connect()?;
+        server.send(&mut stream, "/api/v1/events")?;
+        std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let (before, start) = (server.processor_time()?, Instant::now());
+    for at in 0..seconds * 100 {
+        let task =
+            Create { id: format!("e{at}"), title: "T".into(), queue: "tasks".into(), ..Create::default() };
+        block_on(create(cx, task))?;
+        let due = Duration::from_millis(10) * u32::try_from(at + 1)?;
+        std::thread::sleep(due.saturating_sub(start.elapsed()));
+    }
+    let took = start.elapsed().as_secs_f64();
+    let share = (server.processor_time()? - before) / took * 100.0;
+    println!(
+        "\n{clients} listeners, {:.0} events a second: {share:.1} % of a core (target < 10: {})",
+        f64::from(u32::try_from(seconds * 100)?) / took,
+        verdict(share < 10.0)
+    );
+    Ok(())
+}
+
+/// `rota serve`, where it listens and what it wants to see.
+struct Server {
+    child: Child,
+    address: String,
+    token: String,
+}
+
+impl Server {
+    fn start(rota: &Path, folder: &Path, database: &Path) -> Result<Self> {
+        let mut command = Command::new(rota);
+        command.args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            &format!("sqlite:{}", database.display()),
+        ]);
+        command.current_dir(folder).env_remove("ROTA_STORE").env_remove("ROTA_CONFIG");
+        let mut child = command.stderr(Stdio::piped()).spawn()?;
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().ok_or("no pipe")?).read_line(&mut said)?;
+        let place =
+            said.trim().strip_prefix("listening on http://").and_then(|rest| rest.split_once(", token in "));
+        let (address, file) = place.ok_or(said.clone())?;
+        let token = std::fs::read_to_string(file)?.trim().to_owned();
+        Ok(Self { child, address: address.to_owned(), token })
+    }
+
+    fn connect(&self) -> Result<BufReader<TcpStream>> {
+        let stream = TcpStream::connect(&self.address)?;
+        stream.set_nodelay(true)?;
+        Ok(BufReader::new(stream))
+    }
+
+    fn send(&self, stream: &mut BufReader<TcpStream>, path: &str) -> Result<()> {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+            self.address, self.token
+        );
+        stream.get_mut().write_all(head.as_bytes())?;
+        Ok(())
+    }
+
+    fn get(&self, stream: &mut BufReader<TcpStream>, path: &str) -> Result<String> {
+        self.send(stream, path)?;
+        let (mut line, mut length) = (String::new(), 0);
+        let mut status = None;
+        loop {
+            line.clear();
+            stream.read_line(&mut line)?;
+            status = status.or_else(|| line.split(' ').nth(1).map(str::to_owned));
+            let lower = line.to_ascii_lowercase();
+            if let Some(text) = lower.strip_prefix("content-length: ") {
+                length = text.trim().parse()?;
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body)?;
+        let text = String::from_utf8(body)?;
+        if status.as_deref() == Some("200") { Ok(text) } else { Err(format!("{path}: {text}").into()) }
+    }
+
+    /// Seconds of processor time so far: user and system, in hundredths.
+    fn processor_time(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+        Ok((ticks(11) + ticks(12)) / 100.0)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! Server-sent events: each once, in an order that never changes, also for a client whose server was killed.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rota_store::{AnyStore, block_on};
+use rota_testbed::Server;
+use rota_verbs::Context;
+use rota_verbs::create::{Create, create};
+use serde_json::Value;
+
+use crate::mcp::client::Http;
+use crate::support::Lab;
+
+/// One connection to a stream; the answer comes without chunks in the older protocol.
+struct Stream {
+    lines: BufReader<TcpStream>,
+    place: String,
+}
+
+impl Stream {
+    fn open(server: &Http, query: &str, place: Option<&str>) -> Self {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let last = place.map_or(String::new(), |place| format!("Last-Event-ID: {place}\r\n"));
+        let head = format!(
+            "GET /api/v1/events{query} HTTP/1.0\r\nHost: {}\r\nAuthorization: Bearer {}\r\n{last}\r\n",
+            server.address, server.token
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut lines = BufReader::new(stream);
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert!(line.contains("200 OK"), "{line}");
+        while line != "\r\n" {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0);
+        }
+        let mut stream = Self { lines, place: String::new() };
+        // The server says where the stream begins.
+        stream.next_field("id").unwrap();
+        stream
+    }
+
+    /// The next line of a field; none when the server is gone.
+    fn next_field(&mut self, wanted: &str) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.lines.read_line(&mut line).unwrap_or(0) == 0 || !line.ends_with('\n') {
+                return None;
+            }
+            let (field, value) = line.trim_end().split_once(": ").unwrap_or_default();
+            if field == "id" {
+                self.place = value.to_owned();
+            }
+            if field == wanted {
+                return Some(value.to_owned());
+            }
+        }
+    }
+
+    /// The next event; a client takes it, and its id, when it is whole.
+    fn next(&mut self) -> Option<Value> {
+        let before = self.place.clone();
+        let data = self.next_field("data")?;
+        let mut end = String::new();
+        if self.lines.read_line(&mut end).unwrap_or(0) == 0 {
+            self.place = before;
+            return None;
+        }
+        Some(serde_json::from_str(&data).unwrap())
+    }
+}
+
+fn add(store: &AnyStore, id: &str) {
+    let task = Create { id: id.to_owned(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
+    block_on(create(&Context::new(store.clone()), task)).unwrap();
+}
+
+/// Writers in parallel, one of which holds its transaction open while others commit; the server is killed twice.
+fn nothing_is_missed(lab: &Lab, store: &(dyn Fn() -> AnyStore + Sync)) {
+    const EACH: usize = 60;
+    const WRITERS: usize = 4;
+    let mut server = Http::serve(lab, &[]);
+    let mut stream = Stream::open(&server, "", None);
+    let mut seen: Vec<(String, u64)> = Vec::new();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            scope.spawn(move || {
+                let store = store();
+                (0..EACH).for_each(|task| add(&store, &format!("t{writer}-{task}")));
+            });
+        }
+        let kills = [WRITERS * EACH / 4, WRITERS * EACH / 2];
+        let mut created = 0;
+        while created < WRITERS * EACH {
+            let Some(event) = stream.next() else {
+                stream = Stream::open(&server, "", Some(&stream.place));
+                continue;
+            };
+            let seq = event["seq"].as_u64().unwrap();
+            created += usize::from(event["event"] == "created");
+            seen.push((stream.place.clone(), seq));
+            if kills.contains(&created) && event["event"] == "created" {
+                server.child.kill().unwrap();
+                server.child.wait().unwrap();
+                server = Http::serve(lab, &[]);
+            }
+        }
+    });
+    let places: BTreeSet<&String> = seen.iter().map(|(place, _)| place).collect();
+    let numbers: BTreeSet<u64> = seen.iter().map(|(_, seq)| *seq).collect();
+    assert_eq!((places.len(), numbers.len()), (seen.len(), seen.len()), "nothing comes twice");
+    let journal: Value = serde_json::from_str(&lab.line("log --json").ok()).unwrap();
+    let all: BTreeSet<u64> =
+        journal["events"].as_array().unwrap().iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, all, "nothing is missed");
+    // The same from the start, in the same order.
+    let mut again = Stream::open(&server, "", Some("0-0"));
+    for (place, seq) in &seen {
+        let event = again.next().unwrap();
+        assert_eq!((&again.place, event["seq"].as_u64()), (place, Some(*seq)));
+    }
+}
+
+#[test]
+fn resumed_on_sqlite() {
+    let lab = Lab::new();
+    nothing_is_missed(&lab, &|| lab.open());
+}
+
+#[test]
+fn resumed_on_postgresql() {
+    let lab = Lab::on(Server::shared().fresh_url());
+    nothing_is_missed(&lab, &|| lab.open());
+}
+
+#[test]
+fn one_task_another_scope_and_bad_places() {
+    let lab = Lab::new();
+    let server = Http::serve(&lab, &[]);
+    lab.line("task create before T --scope other").ok();
+    let mut stream = Stream::open(&server, "?scope=other&task=a", None);
+    lab.line("task create b T --scope other").ok();
+    lab.line("task create a T").ok();
+    lab.line("task create a T --scope other").ok();
+    lab.line("task pause a --scope other").ok();
+    for wanted in ["created", "paused"] {
+        let event = stream.next().unwrap();
+        assert_eq!(
+            (&event["event"], &event["task"], &event["scope"]),
+            (&wanted.into(), &"a".into(), &"other".into())
+        );
+    }
+    for query in ["?after=nowhere", "?task=-x", "?colour=red", "?scope=a&scope=b"] {
+        assert_eq!(server.ask("GET", &format!("/events{query}"), None).status, 400, "{query}");
+    }
+    assert_eq!(server.ask("POST", "/events", None).status, 405);
+}
+
+/// A server that is told to stop ends its streams and itself.
+#[test]
+fn streams_end_with_the_server() {
+    let lab = Lab::new();
+    let server = Http::serve(&lab, &[]);
+    let mut stream = Stream::open(&server, "", None);
+    assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+    assert!(stream.next().is_none());
+}

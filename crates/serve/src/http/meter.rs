@@ -1,0 +1,342 @@
+//! Prometheus metrics. What is counted of tasks is counted now and then by somebody who has time, and kept: a scrape only
+//! prints. What happens is counted from the journal since the first scrape, what is refused and how long calls take by
+//! the server itself. Where nobody scrapes, nothing is counted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rota_core::{TaskId, UnixMillis};
+use rota_store::{AnyStore, Cursor, block_on};
+use rota_verbs::log::{EventPayload, placed, tail};
+use rota_verbs::overview::{Overview, overview};
+use rota_verbs::{Context, Result};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// The shortest time between two counts.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// After so long without a scrape nothing is counted any more.
+const FORGOTTEN: Duration = Duration::from_secs(300);
+/// A count may take one part of so many of a thread's time.
+const SHARE: u32 = 100;
+/// How many events are read at once.
+const PAGE: usize = 1_000;
+/// How many tasks that wait are remembered, to say how long they did.
+const REMEMBERED: usize = 100_000;
+/// Seconds: calls of a store are fast, agents are not.
+const CALL_BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+const TASK_BOUNDS: [f64; 12] =
+    [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0];
+
+/// Everything that is measured.
+#[derive(Clone, Default)]
+pub struct Meter {
+    readings: Arc<Mutex<Readings>>,
+    scraped: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Readings {
+    scraped_at: Option<Instant>,
+    place: Option<Cursor>,
+    seen: Option<Overview>,
+    counted_in: Duration,
+    claims: u64,
+    outcomes: BTreeMap<String, u64>,
+    refusals: BTreeMap<String, u64>,
+    calls: BTreeMap<&'static str, Histogram>,
+    waits: Histogram,
+    runs: Histogram,
+    ready: BTreeMap<TaskId, UnixMillis>,
+    running: BTreeMap<String, UnixMillis>,
+}
+
+/// How often how long.
+#[derive(Clone, Default)]
+struct Histogram {
+    buckets: [u64; 12],
+    count: u64,
+    sum: f64,
+}
+
+impl Histogram {
+    fn note(&mut self, seconds: f64, bounds: &[f64; 12]) {
+        for (bucket, bound) in self.buckets.iter_mut().zip(bounds) {
+            *bucket += u64::from(seconds <= *bound);
+        }
+        self.count += 1;
+        self.sum += seconds;
+    }
+
+    fn print(&self, text: &mut String, name: &str, labels: &str, bounds: &[f64; 12]) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        for (bucket, bound) in self.buckets.iter().zip(bounds) {
+            put(text, format_args!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {bucket}"));
+        }
+        put(text, format_args!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {}", self.count));
+        let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        put(text, format_args!("{name}_sum{braces} {}", self.sum));
+        put(text, format_args!("{name}_count{braces} {}", self.count));
+    }
+}
+
+fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
+    text.push_str(&format!("{line}\n"));
+}
+
+impl Meter {
+    fn readings(&self) -> std::sync::MutexGuard<'_, Readings> {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call took so long, and was refused with this code.
+    pub fn note_call(&self, verb: &'static str, took: Duration, refusal: Option<&str>) {
+        let mut readings = self.readings();
+        readings.calls.entry(verb).or_default().note(took.as_secs_f64(), &CALL_BOUNDS);
+        if let Some(code) = refusal {
+            *readings.refusals.entry(code.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Counts and follows until it is told to stop. A store that is away is asked again.
+    pub async fn run(self, cx: Context<AnyStore>, stop: CancellationToken) {
+        let mut next_count = Instant::now();
+        loop {
+            let scraped_at = self.readings().scraped_at;
+            if scraped_at.is_none_or(|at| at.elapsed() > FORGOTTEN) {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.scraped.notified() => {}
+                }
+            }
+            let (meter, context, due) = (self.clone(), cx.clone(), Instant::now() >= next_count);
+            let looked = tokio::task::spawn_blocking(move || meter.look(&context, due)).await;
+            if due {
+                let took = looked.unwrap_or_default();
+                next_count = Instant::now() + (took * SHARE).max(SHORTEST);
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(SHORTEST) => {}
+            }
+        }
+    }
+
+    /// Follows the journal from where it was left, and counts if that is due. How long the count took.
+    pub fn look(&self, cx: &Context<AnyStore>, due: bool) -> Duration {
+        // A store that is away is asked again.
+        drop(self.follow(cx));
+        let start = Instant::now();
+        if let Some(seen) = due.then(|| block_on(overview(cx)).ok()).flatten() {
+            let mut readings = self.readings();
+            (readings.seen, readings.counted_in) = (Some(seen), start.elapsed());
+        }
+        start.elapsed()
+    }
+
+    fn follow(&self, cx: &Context<AnyStore>) -> Result<()> {
+        loop {
+            let place = self.readings().place;
+            let Some(place) = place else {
+                let cursor = block_on(tail(cx, None, 0))?.cursor;
+                self.readings().place = Some(cursor);
+                return Ok(());
+            };
+            let (events, cursor) = block_on(placed(cx, place, PAGE))?;
+            let mut readings = self.readings();
+            // Somebody else may have looked meanwhile.
+            if readings.place == Some(place) {
+                events.iter().for_each(|(_, event)| readings.note(event));
+                readings.place = Some(cursor);
+            }
+            if events.len() < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether everything was counted once.
+    pub fn is_ready(&self) -> bool {
+        self.readings().seen.is_some()
+    }
+
+    /// The text that a scraper reads.
+    pub fn text(&self) -> String {
+        let mut readings = self.readings();
+        readings.scraped_at = Some(Instant::now());
+        self.scraped.notify_one();
+        let mut text = String::with_capacity(16 * 1_024);
+        if let Some(seen) = &readings.seen {
+            print_overview(&mut text, seen);
+            help(&mut text, "rota_count_seconds", "gauge", "How long the last count of tasks took.");
+            put(&mut text, format_args!("rota_count_seconds {}", readings.counted_in.as_secs_f64()));
+        }
+        readings.print(&mut text);
+        text
+    }
+}
+
+fn help(text: &mut String, name: &str, kind: &str, about: &str) {
+    put(text, format_args!("# HELP {name} {about}\n# TYPE {name} {kind}"));
+}
+
+/// A label's value: backslash, quote and line break are escaped, as the format wants.
+fn label(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn print_overview(text: &mut String, seen: &Overview) {
+    help(text, "rota_tasks", "gauge", "Tasks by queue and state, when they were last counted.");
+    for queue in &seen.queues {
+        for (state, count) in &queue.counts {
+            put(
+                text,
+                format_args!("rota_tasks{{queue=\"{}\",state=\"{state}\"}} {count}", label(&queue.queue)),
+            );
+        }
+    }
+    help(text, "rota_queue_paused", "gauge", "Whether a person holds the queue back.");
+    for queue in &seen.queues {
+        let paused = u8::from(queue.paused);
+        put(text, format_args!("rota_queue_paused{{queue=\"{}\"}} {paused}", label(&queue.queue)));
+    }
+    help(text, "rota_gate_blocked", "gauge", "Whether calls of an upstream are held back.");
+    for block in &seen.blocks {
+        let (upstream, blocked) = (label(&block.upstream), u8::from(block.blocked));
+        put(text, format_args!("rota_gate_blocked{{upstream=\"{upstream}\"}} {blocked}"));
+    }
+    help(text, "rota_gate_limits_in_row", "gauge", "Rate limits in a row of an upstream.");
+    for block in &seen.blocks {
+        put(
+            text,
+            format_args!("rota_gate_limits_in_row{{upstream=\"{}\"}} {}", label(&block.upstream), block.hits),
+        );
+    }
+    help(text, "rota_tokens_today", "gauge", "Tokens used today (UTC) by model and kind.");
+    help(text, "rota_requests_today", "gauge", "Calls let through today (UTC) by model.");
+    help(text, "rota_spend_dollars_today", "gauge", "What was spent today (UTC) by model.");
+    for used in &seen.usage {
+        let labels = format!("upstream=\"{}\",model=\"{}\"", label(&used.upstream), label(&used.model));
+        let kinds = [
+            ("input", used.input_tokens),
+            ("output", used.output_tokens),
+            ("cache_read", used.cache_read_tokens),
+        ];
+        for (kind, tokens) in kinds {
+            put(text, format_args!("rota_tokens_today{{{labels},kind=\"{kind}\"}} {tokens}"));
+        }
+        put(text, format_args!("rota_requests_today{{{labels}}} {}", used.requests));
+        // Billionths fit into what a float keeps exactly.
+        let dollars = used.spend_nanos as f64 / 1e9;
+        put(text, format_args!("rota_spend_dollars_today{{{labels}}} {dollars}"));
+    }
+}
+
+impl Readings {
+    fn note(&mut self, event: &EventPayload) {
+        let Some(task) = &event.task else { return };
+        if event.event == "granted" {
+            self.claims += 1;
+            if let Some(since) = self.ready.remove(task) {
+                self.waits.note(seconds(since, event.at), &TASK_BOUNDS);
+            }
+            if let Some(lease) = &event.lease_id {
+                self.running.insert(lease.clone(), event.at);
+            }
+        } else if let Some(outcome) = event.data.outcome {
+            *self.outcomes.entry(outcome.to_string()).or_default() += 1;
+            if let Some(since) = event.lease_id.as_ref().and_then(|lease| self.running.remove(lease)) {
+                self.runs.note(seconds(since, event.at), &TASK_BOUNDS);
+            }
+        }
+        match event.to.as_deref() {
+            Some("open") if self.ready.len() < REMEMBERED => drop(self.ready.insert(task.clone(), event.at)),
+            Some("open" | "active") | None => {}
+            Some(_) => drop(self.ready.remove(task)),
+        }
+    }
+
+    fn print(&self, text: &mut String) {
+        help(text, "rota_claims_total", "counter", "Leases granted, seen in the journal.");
+        put(text, format_args!("rota_claims_total {}", self.claims));
+        help(text, "rota_settled_total", "counter", "Attempts that ended, by outcome.");
+        for (outcome, count) in &self.outcomes {
+            put(text, format_args!("rota_settled_total{{outcome=\"{outcome}\"}} {count}"));
+        }
+        help(text, "rota_lease_expiries_total", "counter", "Leases that ran out and were taken back.");
+        let lost = self.outcomes.get("lost").copied().unwrap_or_default();
+        put(text, format_args!("rota_lease_expiries_total {lost}"));
+        help(text, "rota_refusals_total", "counter", "Calls of this server that were refused, by code.");
+        for (code, count) in &self.refusals {
+            put(text, format_args!("rota_refusals_total{{code=\"{code}\"}} {count}"));
+        }
+        help(text, "rota_wait_seconds", "histogram", "From open to granted.");
+        self.waits.print(text, "rota_wait_seconds", "", &TASK_BOUNDS);
+        help(text, "rota_run_seconds", "histogram", "From granted to settled.");
+        self.runs.print(text, "rota_run_seconds", "", &TASK_BOUNDS);
+        help(text, "rota_call_seconds", "histogram", "How long the store took for a verb.");
+        for (verb, histogram) in &self.calls {
+            histogram.print(text, "rota_call_seconds", &format!("verb=\"{verb}\""), &CALL_BOUNDS);
+        }
+    }
+}
+
+fn seconds(from: UnixMillis, to: UnixMillis) -> f64 {
+    to.get().saturating_sub(from.get()).max(0) as f64 / 1_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use rota_verbs::create::{Create, create};
+    use rota_verbs::{claim, settle};
+
+    use super::*;
+
+    fn value(text: &str, line: &str) -> Option<f64> {
+        text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok())
+    }
+
+    #[test]
+    fn what_happened_is_what_is_printed() {
+        let cx = Context::new(
+            AnyStore::open(&rota_store::Location::Memory).unwrap_or_else(|error| panic!("{error}")),
+        );
+        let meter = Meter::default();
+        meter.look(&cx, true);
+        for id in ["a", "b"] {
+            let task =
+                Create { id: id.into(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
+            block_on(create(&cx, task)).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let wanted = claim::Claim { queue: "tasks".into(), ..claim::Claim::default() };
+        block_on(claim::claim(&cx, wanted)).unwrap_or_else(|error| panic!("{error}"));
+        block_on(settle::done(&cx, "a", None)).unwrap_or_else(|error| panic!("{error}"));
+        meter.note_call("task claim", Duration::from_millis(3), Some("nothing_eligible"));
+        meter.look(&cx, true);
+        let text = meter.text();
+        for (line, wanted) in [
+            ("rota_tasks{queue=\"tasks\",state=\"open\"}", 1.0),
+            ("rota_tasks{queue=\"tasks\",state=\"done\"}", 1.0),
+            ("rota_claims_total", 1.0),
+            ("rota_settled_total{outcome=\"done\"}", 1.0),
+            ("rota_lease_expiries_total", 0.0),
+            ("rota_refusals_total{code=\"nothing_eligible\"}", 1.0),
+            ("rota_wait_seconds_count", 1.0),
+            ("rota_run_seconds_count", 1.0),
+            ("rota_run_seconds_bucket{le=\"+Inf\"}", 1.0),
+            ("rota_call_seconds_bucket{verb=\"task claim\",le=\"0.0025\"}", 0.0),
+            ("rota_call_seconds_bucket{verb=\"task claim\",le=\"0.005\"}", 1.0),
+        ] {
+            assert_eq!(value(&text, line), Some(wanted), "{line}\n{text}");
+        }
+        let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        let once: std::collections::BTreeSet<&&str> = names.iter().collect();
+        assert_eq!(names.len(), once.len(), "each metric is described once");
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(label("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+    }
+}

@@ -1,0 +1,201 @@
+//! Receivers that are down, slow, refuse or send elsewhere; and that nobody waits for them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rota_store::{AnyStore, Location, block_on};
+use rota_verbs::create::{Create, create};
+use rota_verbs::{Context, settle};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{read, run, signature};
+
+/// What came in: the head in lower case, and the body.
+type Got = (String, Vec<u8>);
+
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Answers each request with the next of these; the last one for ever. What came in is told.
+fn receiver(answers: &'static [&'static str]) -> (String, mpsc::Receiver<Got>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|error| panic!("{error}"));
+    let url = listener.local_addr().map(|address| format!("http://{address}/hook"));
+    let (told, got) = mpsc::channel();
+    std::thread::spawn(move || {
+        for (at, stream) in listener.incoming().enumerate() {
+            let answer = answers[at.min(answers.len() - 1)];
+            let Ok(stream) = stream else { return };
+            if told.send(answer_one(stream, answer)).is_err() {
+                return;
+            }
+        }
+    });
+    (url.unwrap_or_default(), got)
+}
+
+/// An empty answer is none: the caller waits in vain.
+fn answer_one(mut stream: TcpStream, answer: &str) -> Got {
+    let mut reader = BufReader::new(stream.try_clone().unwrap_or_else(|error| panic!("{error}")));
+    let (mut head, mut line) = (String::new(), String::new());
+    while reader.read_line(&mut line).is_ok_and(|read| read > 0) && line != "\r\n" {
+        head.push_str(&line.to_ascii_lowercase());
+        line.clear();
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    drop(reader.read_exact(&mut body));
+    if answer.is_empty() {
+        // Until the caller gives up.
+        drop(reader.read_to_end(&mut Vec::new()));
+    } else {
+        let head = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        drop(stream.write_all(head.as_bytes()));
+    }
+    (head, body)
+}
+
+fn add(cx: &Context<AnyStore>, id: &str) {
+    let task = Create { id: id.into(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
+    block_on(create(cx, task)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn park(cx: &Context<AnyStore>, id: &str) {
+    block_on(settle::park(cx, id, "needs \u{1b}[2J a key".into())).unwrap_or_else(|error| panic!("{error}"));
+}
+
+struct Told {
+    cx: Context<AnyStore>,
+    stop: CancellationToken,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Told {
+    /// With hooks, the last of which takes what shows that the others are listened for.
+    fn begin(section: &Value) -> Self {
+        let store = AnyStore::open(&Location::Memory).unwrap_or_else(|error| panic!("{error}"));
+        let cx = Context::new(store);
+        let (url, got) = receiver(&["200 OK"]);
+        let mut section = section.clone();
+        section
+            .as_array_mut()
+            .unwrap_or_else(|| panic!("a list"))
+            .push(json!({"on": ["failed"], "url": url}));
+        let hooks = read(&section, |_| Some("hush".to_owned())).unwrap_or_else(|error| panic!("{error}"));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap_or_else(|error| panic!("{error}"));
+        let stop = CancellationToken::new();
+        // Something is left to do, so that it is not idle before it should be.
+        add(&cx, "open");
+        runtime.spawn(run(cx.clone(), hooks, Duration::from_millis(10), stop.clone()));
+        let start = Instant::now();
+        for at in 0.. {
+            assert!(start.elapsed() < WAIT, "nobody listens");
+            fail(&cx, &format!("sign-{at}"));
+            if got.recv_timeout(Duration::from_millis(500)).is_ok() {
+                break;
+            }
+        }
+        Self { cx, stop, runtime }
+    }
+
+    fn end(self) {
+        self.stop.cancel();
+        self.runtime.shutdown_timeout(Duration::from_millis(100));
+    }
+}
+
+/// A loop below one that is deleted fails for good.
+fn fail(cx: &Context<AnyStore>, id: &str) {
+    use rota_verbs::loops::{self, AddLoop};
+    let parent = format!("parent-of-{id}");
+    let one = |id: &str, parent: Option<&str>| AddLoop {
+        kind: "ralph".into(),
+        id: Some(id.to_owned()),
+        parent: parent.map(str::to_owned),
+        ..AddLoop::default()
+    };
+    block_on(loops::add(cx, one(&parent, None))).unwrap_or_else(|error| panic!("{error}"));
+    block_on(loops::add(cx, one(id, Some(&parent)))).unwrap_or_else(|error| panic!("{error}"));
+    block_on(rota_verbs::delete::delete(cx, &parent)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn next(got: &mpsc::Receiver<Got>) -> (String, Value, Vec<u8>) {
+    let (head, body) = got.recv_timeout(WAIT).unwrap_or_else(|error| panic!("{error}"));
+    (head, serde_json::from_slice(&body).unwrap_or_default(), body)
+}
+
+#[test]
+fn a_signed_message_is_tried_until_it_is_taken() {
+    let answers =
+        &["500 Oh", "503 No", "307 Elsewhere\r\nlocation: http://169.254.169.254/secret", "204 Thanks"];
+    let (url, got) = receiver(answers);
+    let told = Told::begin(&json!([{"on": ["parked"], "url": url, "secret_env": "S"}]));
+    add(&told.cx, "a");
+    park(&told.cx, "a");
+    let tries: Vec<_> = (0..4).map(|_| next(&got)).collect();
+    for (head, message, body) in &tries {
+        assert!(head.starts_with("post /hook http/1.1"), "a redirect is not followed: {head}");
+        assert!(head.contains("x-rota-event: parked"), "{head}");
+        assert!(
+            head.contains(&format!("x-rota-signature: sha256={}", signature(&"hush".into(), body))),
+            "{head}"
+        );
+        assert_eq!(message, &tries[0].1, "the same message each time");
+    }
+    let (message, reason) = (&tries[0].1, "needs \u{1b}[2J a key");
+    assert_eq!(
+        (&message["event"], &message["task"], &message["reason"]),
+        (&json!("parked"), &json!("a"), &json!(reason))
+    );
+    // The next message comes after it, and the one before is not sent again.
+    add(&told.cx, "b");
+    park(&told.cx, "b");
+    assert_eq!(next(&got).1["task"], "b");
+    told.end();
+}
+
+#[test]
+fn a_receiver_that_hangs_or_is_down_holds_up_nobody() {
+    let (hangs, _keep) = receiver(&[""]);
+    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let gone = format!("http://{}", gone.unwrap_or_else(|error| panic!("{error}")));
+    let (works, got) = receiver(&["200 OK"]);
+    let told = Told::begin(&json!([
+        {"on": ["parked"], "url": hangs},
+        {"on": ["parked"], "url": gone},
+        {"on": ["parked", "idle"], "url": works},
+    ]));
+    for at in 0..5 {
+        add(&told.cx, &format!("t{at}"));
+        park(&told.cx, &format!("t{at}"));
+    }
+    for at in 0..5 {
+        assert_eq!(next(&got).1["task"], format!("t{at}"));
+    }
+    park(&told.cx, "open");
+    assert_eq!(next(&got).1["task"], "open");
+    assert_eq!(next(&got).1["event"], "idle", "nothing is left");
+    told.end();
+}
+
+#[test]
+fn a_command_reads_the_message() {
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let file = folder.path().join("told");
+    let script = format!("cat > {0}.part && mv {0}.part {0}", file.display());
+    let told = Told::begin(&json!([{"on": ["parked"], "run": ["sh", "-c", script]}]));
+    add(&told.cx, "$(touch evil)");
+    park(&told.cx, "$(touch evil)");
+    let start = Instant::now();
+    let text = loop {
+        match std::fs::read_to_string(&file) {
+            Ok(text) if !text.is_empty() => break text,
+            _ => assert!(start.elapsed() < WAIT, "nothing was told"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap_or_default()["task"], "$(touch evil)");
+    told.end();
+}

@@ -1,0 +1,139 @@
+//! The whole at a glance, and tasks in pages: for programs that show a store rather than work on it.
+
+use std::collections::BTreeMap;
+
+use rota_core::{Status, UnixMillis};
+use rota_store::intents::overview::{Overview as OverviewIntent, Page};
+use rota_store::{BlockRow, Store, UsageRow};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::context::{Context, bad_value};
+use crate::{Result, TaskPayload};
+
+/// The whole at a glance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs, reason = "the fields say it")]
+pub struct Overview {
+    pub now: UnixMillis,
+    pub queues: Vec<QueueOverview>,
+    pub blocks: Vec<BlockPayload>,
+    pub usage: Vec<UsagePayload>,
+}
+
+/// A queue, and how many of its tasks stand where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueOverview {
+    /// Its name.
+    pub queue: String,
+    /// Held back by a person.
+    pub paused: bool,
+    /// By state; open and active ones with an unresolved blocker are under `blocked` only.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// An upstream that pushed back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockPayload {
+    /// Which API.
+    pub upstream: String,
+    /// Whether calls are held back now.
+    pub blocked: bool,
+    /// Until when; none for until somebody unblocks it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_until: Option<UnixMillis>,
+    /// Limits in a row.
+    pub hits: u32,
+    /// What the provider said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it was written.
+    pub updated_at: UnixMillis,
+}
+
+/// What was used of a model today, by all tasks together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields say it")]
+pub struct UsagePayload {
+    pub upstream: String,
+    pub model: String,
+    pub requests: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub wait_ms: u64,
+    /// Billionths of a dollar.
+    pub spend_nanos: u64,
+}
+
+/// Looks at everything.
+pub async fn overview<S: Store>(cx: &Context<S>) -> Result<Overview> {
+    let seen = cx.store.perform(&OverviewIntent { call: cx.call() }).await?;
+    let queue = |(row, counts): (rota_store::QueueRow, Vec<rota_store::StatusCount>)| {
+        let mut by_state = BTreeMap::new();
+        for count in counts {
+            let is_blocked = count.blocked && matches!(count.status, Status::Open | Status::Active);
+            let word = if is_blocked { "blocked" } else { count.status.word() };
+            *by_state.entry(word.to_owned()).or_default() += count.count;
+        }
+        QueueOverview { queue: row.name, paused: row.paused, counts: by_state }
+    };
+    Ok(Overview {
+        queues: seen.queues.into_iter().map(queue).collect(),
+        blocks: seen.blocks.into_iter().map(|row| block(row, seen.now)).collect(),
+        usage: usage(seen.usage),
+        now: seen.now,
+    })
+}
+
+fn block(row: BlockRow, now: UnixMillis) -> BlockPayload {
+    let BlockRow { upstream, blocked_until, hits, reason, updated_at } = row;
+    let blocked = hits > 0 && blocked_until.is_none_or(|until| until > now);
+    BlockPayload { upstream, blocked, blocked_until, hits, reason, updated_at }
+}
+
+fn usage(rows: Vec<UsageRow>) -> Vec<UsagePayload> {
+    let mut by_model: BTreeMap<(String, String), UsagePayload> = BTreeMap::new();
+    for row in rows {
+        let sum = by_model.entry((row.upstream.clone(), row.model.clone())).or_default();
+        (sum.upstream, sum.model) = (row.upstream, row.model);
+        sum.requests += row.requests;
+        sum.input_tokens += row.input_tokens;
+        sum.output_tokens += row.output_tokens;
+        sum.cache_read_tokens += row.cache_read_tokens;
+        sum.wait_ms += row.wait_ms;
+        sum.spend_nanos += row.spend_nanos;
+    }
+    by_model.into_values().collect()
+}
+
+/// Tasks of every queue by insertion, and where to go on from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskPage {
+    /// How many.
+    pub total: usize,
+    /// In the order they were inserted.
+    pub tasks: Vec<TaskPayload>,
+    /// What to pass as `after` to go on; none at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// The longest page.
+const LONGEST: usize = 1_000;
+
+/// Reads a page of tasks.
+pub async fn page<S: Store>(cx: &Context<S>, after: u64, limit: usize) -> Result<TaskPage> {
+    if !(1..=LONGEST).contains(&limit) {
+        return Err(bad_value(format!("limit must be from 1 to {LONGEST}, got: {limit}")).into());
+    }
+    if i64::try_from(after).is_err() {
+        return Err(bad_value(format!("after is no place in the store, got: {after}")).into());
+    }
+    let views = cx.store.perform(&Page { call: cx.call(), after, limit }).await?;
+    let next = views.last().filter(|_| views.len() == limit).map(|view| view.task.seq);
+    let tasks: Vec<TaskPayload> = views.into_iter().map(TaskPayload::of_view).collect();
+    Ok(TaskPage { total: tasks.len(), tasks, next })
+}
