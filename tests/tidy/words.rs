@@ -26,9 +26,10 @@ fn nothing_is_left_unfinished() {
 }
 
 /// Tests whose subject is time that passes outside, with the reason.
-const MAY_SLEEP: [(&str, &str); 2] = [
+const MAY_SLEEP: [(&str, &str); 3] = [
     ("crates/cli/tests/it/kill9.rs", "kills processes at random moments"),
     ("crates/cli/tests/it/daemon_kill9.rs", "kills daemons at random moments"),
+    ("crates/cli/tests/it/top.rs", "a terminal does not say when its screen changed"),
 ];
 
 #[test]
