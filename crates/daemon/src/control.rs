@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ use crate::shim::record::with_short_path;
 const LINE_BYTES: u64 = 64 * 1_024;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the lock of a daemon that was killed may outlive it.
+const LAST_BREATH: Duration = Duration::from_secs(1);
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -71,15 +73,26 @@ impl RunFolder {
             .truncate(false)
             .write(true)
             .open(self.0.join("rota.lock"))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                lock.set_len(0)?;
-                (&lock).write_all(format!("{}\n", std::process::id()).as_bytes())?;
-                Ok(Some(Held { _lock: lock }))
+        let begun = Instant::now();
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    lock.set_len(0)?;
+                    (&lock).write_all(format!("{}\n", std::process::id()).as_bytes())?;
+                    return Ok(Some(Held { _lock: lock }));
+                }
+                // A child that a killed daemon was just starting keeps its lock for a moment, and answers nobody.
+                Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LAST_BREATH && !self.answers() => {
+                    std::thread::sleep(LAST_BREATH / 50);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
         }
+    }
+
+    fn answers(&self) -> bool {
+        self.with_socket(|path| std::os::unix::net::UnixStream::connect(path)).is_ok()
     }
 
     /// Whether a daemon has it.
