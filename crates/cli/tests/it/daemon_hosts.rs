@@ -144,6 +144,9 @@ fn what_ended_while_the_server_was_away_is_settled_later() {
     let link = Link::to(Server::shared()).unwrap();
     let lab = Lab::on(link.url(&format!("away{}", std::process::id())));
     configure(&lab, "  ralph: {run: 'echo x >> ran; until test -e go; do sleep 0.02; done'}\n");
+    // The lease is still ours when the server is back.
+    std::fs::write(lab.path().join("p.json"), r#"{"queues":{"loops":{"leaseTtlMs":900000}}}"#).unwrap();
+    lab.line("policy apply p.json").ok();
     lab.line("loop add --kind ralph --id r").ok();
     let mut daemon = Daemon::start(&lab);
     until("it runs", || std::fs::read(lab.path().join("ran")).is_ok_and(|text| !text.is_empty()));

@@ -497,7 +497,8 @@ impl Manager<'_> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let counts = self.counts(true).await.unwrap_or_default();
-        Ok(Ending { counts, stopped: self.stopping.is_some() })
+        // A store that is away is not waited for once more.
+        let counts = if self.is_away { None } else { self.counts(true).await };
+        Ok(Ending { counts: counts.unwrap_or_default(), stopped: self.stopping.is_some() })
     }
 }

@@ -32,10 +32,11 @@ impl Manager<'_> {
         if self.modified() != self.config_time {
             self.reload().await;
         }
-        self.check_leases().await;
+        // Whatever runs is being ended anyway.
         if self.stopping.is_some() {
             return;
         }
+        self.check_leases().await;
         match self.desk.perform(CurrentPolicy { call: self.setup.call.clone() }).await {
             Ok((policy, _)) => self.policy = policy,
             Err(error) => return self.trouble(error),
