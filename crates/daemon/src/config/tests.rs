@@ -241,7 +241,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 const KNOWN_TOP: &str = "(known here: scope, store, shared_folder, loops, scheduler, concurrency, rate_limit, disk, \
-                         disk_quota_min_gb, supervisor, gateway)";
+                         disk_quota_min_gb, supervisor, gateway, notify)";
 const KNOWN_KIND: &str = "(known here: run, validate, uses_api, max_iterations, timeout_secs, worktree, \
                           keep_worktree_on_failure, env, pass_env)";
 
