@@ -230,25 +230,35 @@ fn a_stopped_daemon_does_not_count() {
     let (one, other) = (Lab::on(url.clone()), Lab::on(url));
     std::fs::write(one.path().join("p.json"), r#"{"queues":{"loops":{"leaseTtlMs":2000}}}"#).unwrap();
     one.line("policy apply p.json").ok();
-    configure(&one, "  ralph: {run: 'echo $$ > pid; until test -e go; do sleep 0.02; done'}\n");
+    configure(
+        &one,
+        "  ralph: {run: 'echo $$ > pid.$ROTA_TASK; until test -e go.$ROTA_TASK; do sleep 0.02; done'}\n",
+    );
     configure(&other, "  ralph: {run: 'echo other'}\n");
+    // One ends while nobody listens, one would go on for ever.
     one.line("loop add --kind ralph --id r").ok();
+    one.line("loop add --kind ralph --id h").ok();
     let daemon = Daemon::start(&one);
-    until("it runs", || std::fs::read_to_string(one.path().join("pid")).is_ok_and(|pid| pid.ends_with('\n')));
+    let runs = |id: &str| {
+        std::fs::read_to_string(one.path().join(format!("pid.{id}"))).is_ok_and(|pid| pid.ends_with('\n'))
+    };
+    until("both run", || runs("r") && runs("h"));
     signal("STOP", daemon.0.id());
-    std::fs::write(one.path().join("go"), "").unwrap();
+    std::fs::write(one.path().join("go.r"), "").unwrap();
     let second = Daemon::start(&other);
-    until("the other attempt completes", || states(&other) == ["r complete"]);
+    until("the other attempt completes", || states(&other) == ["h complete", "r complete"]);
     assert_eq!(started_for(&one), Vec::<u32>::new(), "the first one has ended before");
     signal("CONT", daemon.0.id());
     until("the first one says so", || {
         let log = read(one.path().join("up.log"));
         log.contains("outcome=lapsed") || log.contains("Lease is gone")
     });
-    assert_eq!(states(&one), ["r complete"]);
-    assert_eq!(show(&one, "r")["attempts"], 1, "the lost one");
+    assert_eq!(states(&one), ["h complete", "r complete"]);
+    for id in ["h", "r"] {
+        assert_eq!(show(&one, id)["attempts"], 1, "the lost one");
+    }
     let journal = one.line("log --json").ok();
-    assert_eq!(journal.matches("\"outcome\": \"done\"").count(), 1, "{journal}");
+    assert_eq!(journal.matches("\"outcome\": \"done\"").count(), 2, "{journal}");
     daemon.down(&one);
     second.down(&other);
 }
