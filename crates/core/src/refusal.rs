@@ -27,6 +27,12 @@ pub enum Refusal {
         /// The id.
         id: TaskId,
     },
+    /// The same, asked for as a loop.
+    #[error("task '{id}' not found")]
+    LoopNotFound {
+        /// The id.
+        id: TaskId,
+    },
     /// No such issue in the local tracker.
     #[error("issue #{number} not found")]
     IssueNotFound {
@@ -217,7 +223,7 @@ impl Refusal {
     /// A stable word for scripts and the error pages.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::TaskNotFound { .. } => "task_not_found",
+            Self::TaskNotFound { .. } | Self::LoopNotFound { .. } => "task_not_found",
             Self::IssueNotFound { .. } => "issue_not_found",
             Self::BlockerNotFound { .. } => "blocker_not_found",
             Self::UnknownDependency { .. } => "unknown_dependency",
@@ -256,6 +262,7 @@ impl Refusal {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::TaskNotFound { .. }
+            | Self::LoopNotFound { .. }
             | Self::IssueNotFound { .. }
             | Self::BlockerNotFound { .. }
             | Self::EdgeNotFound
@@ -284,6 +291,7 @@ impl Refusal {
                 Some(reasons.iter().map(crate::explain::reason_in_words).collect::<Vec<_>>().join("; "))
             }
             Self::TaskNotFound { .. } => Some("see what there is: rota task list --all".to_owned()),
+            Self::LoopNotFound { .. } => Some("see what there is: rota loop list".to_owned()),
             Self::IssueNotFound { .. } => Some("see what there is: rota issue list --all".to_owned()),
             Self::NotActive { id, status: Status::Open } => {
                 Some(format!("claim it first: rota task claim {id}"))

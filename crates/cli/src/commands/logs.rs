@@ -10,14 +10,15 @@ use rota_core::text::escaped;
 use rota_core::{Refusal, TaskId};
 use rota_daemon::folders::Folders;
 use rota_daemon::iteration::{OUTPUT, VALIDATION};
-use rota_verbs::input;
-use rota_verbs::table::ShowTask;
+use rota_verbs::table::{ShowLoop, ShowTask};
+use rota_verbs::{Payload, input};
+use serde::Serialize;
 
 use crate::args::Common;
 use crate::args_loops::LoopLogsArgs;
 use crate::desk::Desk;
 use crate::errors::{CliError, CliResult};
-use crate::locate;
+use crate::{locate, output};
 
 /// How often a file that grows is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -40,7 +41,8 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
         .map(|text| input::count("--iteration", text))
         .transpose()
         .map_err(CliError::reading)?;
-    let (mut last, mut runs) = state(&desk, &id)?;
+    let shown = desk.ask(ShowLoop { id: id.to_string() })?.task.task;
+    let (mut last, mut runs) = (shown.iteration, shown.lease_id.is_some());
     let number = wanted.unwrap_or(last);
     if number == 0 || !folders.of_iteration(&id, number).is_dir() {
         let problem = if last == 0 {
@@ -51,8 +53,9 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
         return Err(Refusal::BadValue { problem }.into());
     }
     let mut place = Place { number, printed: [0, 0] };
+    let json = common.json;
     loop {
-        print_more(&folders, &id, &mut place)?;
+        print_more(&folders, &id, &mut place, json)?;
         if !args.follow {
             return Ok(ExitCode::SUCCESS);
         }
@@ -61,7 +64,7 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
             continue;
         }
         if !runs || wanted.is_some_and(|wanted| wanted < last) {
-            print_more(&folders, &id, &mut place)?;
+            print_more(&folders, &id, &mut place, json)?;
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(LOOK);
@@ -75,7 +78,16 @@ fn state(desk: &Desk, id: &TaskId) -> CliResult<(u32, bool)> {
     Ok((task.iteration, task.lease_id.is_some()))
 }
 
-fn print_more(folders: &Folders, id: &TaskId, place: &mut Place) -> CliResult<()> {
+/// Some of what was printed, for programs: one object a line.
+#[derive(Serialize)]
+struct Piece<'a> {
+    id: &'a TaskId,
+    iteration: u32,
+    file: &'static str,
+    text: &'a str,
+}
+
+fn print_more(folders: &Folders, id: &TaskId, place: &mut Place, json: bool) -> CliResult<()> {
     let folder = folders.of_iteration(id, place.number);
     for (file, printed) in [OUTPUT, VALIDATION].into_iter().zip(&mut place.printed) {
         let path: PathBuf = folder.join(file);
@@ -92,11 +104,27 @@ fn print_more(folders: &Folders, id: &TaskId, place: &mut Place) -> CliResult<()
             if count == 0 {
                 break;
             }
-            *printed += count as u64;
-            show(&buffer[..count])?;
+            let bytes = &buffer[..whole(&buffer[..count])];
+            *printed += bytes.len() as u64;
+            opened.seek(SeekFrom::Start(*printed)).map_err(failed)?;
+            if json {
+                let text = &String::from_utf8_lossy(bytes);
+                output::print(&Payload::new(Piece { id, iteration: place.number, file, text }).to_line())?;
+            } else {
+                show(bytes)?;
+            }
         }
     }
     Ok(())
+}
+
+/// How many of these bytes do not end within a character.
+fn whole(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        // Cut off at the end; a character has at most four bytes.
+        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
+        _ => bytes.len(),
+    }
 }
 
 /// A terminal is not to be steered by what an agent prints.

@@ -250,15 +250,15 @@ fn what_cannot_be_added() {
             [1]
             $ loop tree nobody
             ! error: task 'nobody' not found
-            !   see what there is: rota task list --all
+            !   see what there is: rota loop list
             [2]
             $ loop show nobody
             ! error: task 'nobody' not found
-            !   see what there is: rota task list --all
+            !   see what there is: rota loop list
             [2]
             $ loop cancel nobody
             ! error: task 'nobody' not found
-            !   see what there is: rota task list --all
+            !   see what there is: rota loop list
             [2]
             $ loop reiterate p
             ! error: task 'p' cannot be reiterated (status: open); only done, parked, failed and invalidated tasks can
@@ -268,11 +268,11 @@ fn what_cannot_be_added() {
             [1]
             $ loop move nobody
             ! error: task 'nobody' not found
-            !   see what there is: rota task list --all
+            !   see what there is: rota loop list
             [2]
             $ loop config nobody
             ! error: task 'nobody' not found
-            !   see what there is: rota task list --all
+            !   see what there is: rota loop list
             [2]
             $ loop
             ! error: missing command

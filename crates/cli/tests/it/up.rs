@@ -72,6 +72,12 @@ fn feedback_reaches_the_next_iteration_and_tries_run_out() {
         assert_eq!(lab.line("loop logs good").ok(), "said 3\ncheck 3\n");
         assert_eq!(lab.line("loop logs good --iteration 2").ok(), "said 2\ncheck 2\n");
         assert_eq!(lab.line("loop logs good --iteration 9").code, 1);
+        let piece = |file: &str, text: &str| {
+            format!(r#"{{"schemaVersion":1,"id":"good","iteration":3,"file":"{file}","text":"{text}\n"}}"#)
+                + "\n"
+        };
+        let pieces = piece("output.log", "said 3") + &piece("validate.log", "check 3");
+        assert_eq!(lab.line("loop logs good --json").ok(), pieces);
     });
 }
 

@@ -22,14 +22,14 @@ pub use scheduler::{PendingLoop, Scheduler, scheduler};
 pub use show::{ChildPayload, Iteration, ShownLoop, show};
 pub use tree::{LoopTree, TreeLine, tree};
 
-use rota_core::{Front, Task, TaskId, UnixMillis};
+use rota_core::{Front, Refusal, Task, TaskId, UnixMillis};
 use rota_store::intents::loops::TreeChange;
 use rota_store::intents::read::TaskView;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::TaskPayload;
 use crate::verb::read_flattened;
+use crate::{Error, Result, TaskPayload};
 
 pub(crate) use rota_store::intents::read::LOOPS;
 
@@ -90,4 +90,12 @@ impl ChangedTree {
     fn of(change: TreeChange) -> Self {
         Self { task: LoopPayload::of_task(change.task), below: change.below }
     }
+}
+
+/// A loop that is not there is told as one.
+pub fn named<T>(done: Result<T>) -> Result<T> {
+    done.map_err(|error| match error {
+        Error::Refused(Refusal::TaskNotFound { id }) => Refusal::LoopNotFound { id }.into(),
+        other => other,
+    })
 }

@@ -52,11 +52,11 @@ verbs! {
     ShowTree {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
-    } => LoopTree, "loop tree" Get "/trees" InScope WithHint, |cx, it| loops::tree(cx, it.id.as_deref()).await;
+    } => LoopTree, "loop tree" Get "/trees" InScope WithHint, |cx, it| loops::named(loops::tree(cx, it.id.as_deref()).await);
 
     /// Show a loop, its children and its iterations
     ShowLoop { id: String } => ShownLoop, "loop show" Get "/loops/{id}" InScope WithHint,
-        |cx, it| loops::show(cx, &it.id).await;
+        |cx, it| loops::named(loops::show(cx, &it.id).await);
 
     /// Start a finished or parked loop over
     ReiterateLoop {
@@ -64,19 +64,19 @@ verbs! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     } => ChangedTree, "loop reiterate" Post "/loops/{id}/reiterate" InScope WithHint,
-        |cx, it| loops::reiterate(cx, &it.id, it.reason).await;
+        |cx, it| loops::named(loops::reiterate(cx, &it.id, it.reason).await);
 
     /// Give up a tree
     CancelLoop { id: String } => ChangedTree, "loop cancel" Post "/loops/{id}/cancel" InScope WithHint,
-        |cx, it| loops::cancel(cx, &it.id).await;
+        |cx, it| loops::named(loops::cancel(cx, &it.id).await);
 
     /// Hold a loop back; a lease on it ends
     PauseLoop { id: String } => LoopPayload, "loop pause" Post "/loops/{id}/pause" InScope WithHint,
-        |cx, it| loops::pause(cx, &it.id).await;
+        |cx, it| loops::named(loops::pause(cx, &it.id).await);
 
     /// Let a paused loop go on
     ResumeLoop { id: String } => LoopPayload, "loop resume" Post "/loops/{id}/resume" InScope WithHint,
-        |cx, it| loops::resume(cx, &it.id).await;
+        |cx, it| loops::named(loops::resume(cx, &it.id).await);
 
     /// Hand the whole tree of a loop to a host, else to the caller's
     MoveLoop {
@@ -84,11 +84,11 @@ verbs! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
     } => ChangedTree, "loop move" Post "/loops/{id}/move" InScope WithHint,
-        |cx, it| loops::move_tree(cx, &it.id, it.to).await;
+        |cx, it| loops::named(loops::move_tree(cx, &it.id, it.to).await);
 
     /// Show each setting of a loop and where it comes from
     ConfigureLoop { id: String } => LoopConfig, "loop config" Get "/loops/{id}/config" InScope WithHint,
-        |cx, it| loops::config(cx, &it.id).await;
+        |cx, it| loops::named(loops::config(cx, &it.id).await);
 
     /// Show the pending loops, highest score first
     ShowScheduler {} => Scheduler, "debug scheduler" Get "/pending-loops" Never WithHint,
