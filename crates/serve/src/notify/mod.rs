@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use rota_core::UnixMillis;
+use rota_core::event::EventKind;
 use rota_store::{AnyStore, Cursor, Secret, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::overview::{Overview, overview};
@@ -166,9 +167,8 @@ impl Watcher {
 /// What an event is worth telling as.
 fn of_event(place: Cursor, event: &EventPayload) -> Option<(Topic, Message)> {
     let reason = event.data.reason.clone();
-    let is_governance = reason.as_deref().is_some_and(|reason| reason.contains("governance"));
     let topic = match event.to.as_deref() {
-        Some("parked" | "failed") if is_governance => Topic::GovernanceViolation,
+        _ if event.event == EventKind::Violated.word() => Topic::GovernanceViolation,
         Some("parked") if event.from.as_deref() != Some("parked") => Topic::Parked,
         Some("failed") if event.from.as_deref() != Some("failed") => Topic::Failed,
         _ => return None,

@@ -5,13 +5,16 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rota_store::{AnyStore, Location, block_on};
+use rota_store::intents::Call;
+use rota_store::intents::blocks::NoteLimit;
+use rota_store::intents::issues::NoteViolation;
+use rota_store::{AnyStore, Location, Store, block_on};
 use rota_verbs::create::{Create, create};
 use rota_verbs::{Context, settle};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{read, run, signature};
+use super::{TRIES, read, run, signature};
 
 /// What came in: the head in lower case, and the body.
 type Got = (String, Vec<u8>);
@@ -197,5 +200,60 @@ fn a_command_reads_the_message() {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap_or_default()["task"], "$(touch evil)");
+    told.end();
+}
+
+#[test]
+fn a_receiver_that_never_takes_it_is_given_up_on() {
+    let (url, got) = receiver(&["500 No"]);
+    let told = Told::begin(&json!([{"on": ["parked"], "url": url}]));
+    for id in ["a", "b"] {
+        add(&told.cx, id);
+        park(&told.cx, id);
+    }
+    let tries: Vec<Value> = (0..2 * TRIES).map(|_| next(&got).1["task"].clone()).collect();
+    let wanted: Vec<Value> = ["a", "b"].iter().flat_map(|id| vec![json!(id); TRIES as usize]).collect();
+    assert_eq!(tries, wanted, "each so many times, the first before the second, and none for ever");
+    add(&told.cx, "c");
+    park(&told.cx, "c");
+    assert_eq!(next(&got).1["task"], "c", "neither comes again");
+    told.end();
+}
+
+/// An upstream that pushes back for seconds, and one that is used up for hours.
+fn push_back(cx: &Context<AnyStore>, upstream: &str, for_secs: u32) {
+    let gate = json!({"initialBackoffSecs": for_secs, "maxBackoffSecs": for_secs});
+    let policy = json!({"gate": gate}).to_string();
+    block_on(rota_verbs::policy::apply(cx, &policy)).unwrap_or_else(|error| panic!("{error}"));
+    let call = Call::in_scope(&cx.scope);
+    let limit = NoteLimit { call, upstream: upstream.to_owned(), began_at: None };
+    block_on(cx.store.perform(&limit)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn limits_quotas_and_violations_are_told() {
+    let (url, got) = receiver(&["200 OK"]);
+    let topics = ["rate_limited", "quota", "governance_violation", "parked"];
+    let told = Told::begin(&json!([{"on": topics, "url": url}]));
+    push_back(&told.cx, "anthropic", 60);
+    let message = next(&got).1;
+    assert_eq!(
+        (&message["event"], &message["upstream"], &message["reason"]),
+        (&json!("rate_limited"), &json!("anthropic"), &json!("rate limited"))
+    );
+    push_back(&told.cx, "openai", 3_600);
+    let message = next(&got).1;
+    assert_eq!((&message["event"], &message["upstream"]), (&json!("quota"), &json!("openai")));
+    let violation = NoteViolation {
+        call: Call::in_scope(&told.cx.scope),
+        source: "local".to_owned(),
+        message: "immutability: RULES.md was changed".to_owned(),
+    };
+    block_on(told.cx.store.perform(&violation)).unwrap_or_else(|error| panic!("{error}"));
+    let message = next(&got).1;
+    assert_eq!(
+        (&message["event"], &message["task"], &message["reason"]),
+        (&json!("governance_violation"), &json!("supervisor/local"), &json!(violation.message))
+    );
     told.end();
 }
