@@ -21,6 +21,29 @@ fn codes(path: &str) -> BTreeSet<String> {
     arms.map(|(word, _)| word.to_owned()).collect()
 }
 
+/// What is answered over HTTP before a verb is asked: the word behind the status, and those of the door.
+fn http_codes() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for file in files().iter().filter(|file| file.path.starts_with("crates/serve/src/")) {
+        let visible = code(&file.text, Without::Comments);
+        for start in ["Problem::new(", "forbidden("] {
+            for rest in visible.split(start).skip(1) {
+                let call = rest.split_once(';').map_or(rest, |(call, _)| call);
+                let word = call.split('"').nth(1).unwrap_or_default();
+                let is_code = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+                if !word.is_empty() && word.bytes().all(is_code) {
+                    found.insert(word.to_owned());
+                }
+            }
+        }
+    }
+    let door = page("crates/door/src/lib.rs");
+    let words = door.split_once("fn word(").map_or("", |(_, rest)| rest);
+    let words = words.split("=> \"").skip(1).filter_map(|rest| rest.split_once('"'));
+    found.extend(words.map(|(word, _)| word.to_owned()).filter(|word| word.ends_with("_denied")));
+    found
+}
+
 /// What `### `code`` headings a page has.
 fn entries(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'));
@@ -33,6 +56,9 @@ fn every_error_has_its_entry() {
     let faults = codes("crates/store/src/fault.rs");
     assert!(codes_of.len() > 15 && faults.len() > 10, "the codes were not found");
     codes_of.extend(faults);
+    let over_http = http_codes();
+    assert!(over_http.len() > 12, "the codes of HTTP were not found: {over_http:?}");
+    codes_of.extend(over_http);
     let text = page("docs/errors.md");
     let entries = entries(&text);
     let missing = codes_of.difference(&entries).map(|code| format!("{code} is not on the page"));
