@@ -58,7 +58,7 @@ fn end(rota: &Path, workspace: &Path, mut daemon: Child) -> Result<()> {
 }
 
 /// Seconds of processor time that a process has used.
-fn processor_seconds(pid: u32) -> Result<f64> {
+pub fn processor_seconds(pid: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let behind = stat.rsplit_once(')').ok_or("no such line")?.1;
     let fields: Vec<&str> = behind.split_whitespace().collect();
@@ -77,25 +77,14 @@ fn memory(pid: u32) -> Result<(f64, f64)> {
     Ok((of("Rss:")? / 1024.0, of("Pss:")? / 1024.0))
 }
 
-/// The shims of all agents, once each has begun.
 fn shims(workspace: &Path) -> Result<Vec<u32>> {
-    let agents = workspace.join(".rota/run/agents");
-    let start = Instant::now();
-    loop {
-        let mut pids: Vec<u32> = Vec::new();
-        for run in std::fs::read_dir(&agents)? {
-            let Ok(text) = std::fs::read_to_string(run?.path().join("shim.json")) else { continue };
-            let began: serde_json::Value = serde_json::from_str(&text)?;
-            pids.push(began["shim"]["pid"].as_u64().ok_or("no shim")?.try_into()?);
-        }
-        if pids.len() == AGENTS {
-            return Ok(pids);
-        }
-        if start.elapsed() > Duration::from_secs(60) {
-            return Err(format!("{} of {AGENTS} shims have begun", pids.len()).into());
-        }
-        std::thread::sleep(Duration::from_millis(50));
+    let mut pids = Vec::new();
+    for run in std::fs::read_dir(workspace.join(".rota/run/agents"))? {
+        let text = std::fs::read_to_string(run?.path().join("shim.json"))?;
+        let began: serde_json::Value = serde_json::from_str(&text)?;
+        pids.push(began["shim"]["pid"].as_u64().ok_or("no shim")?.try_into()?);
     }
+    Ok(pids)
 }
 
 fn fifty_agents(options: &Options, folder: &Path, rota: &Path) -> Result<()> {

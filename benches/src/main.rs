@@ -20,6 +20,7 @@ mod sched_lease;
 mod serve;
 mod stats;
 mod supervise;
+mod top;
 mod work;
 mod worker;
 
@@ -39,6 +40,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   mcp                          what MCP over stdio adds to a verb (needs rota)
   gateway                      rota gateway beside nginx, LiteLLM and Portkey (needs rota and nginx; see the docs)
   serve                        rota serve on 1,000,000 tasks: one, a page, /metrics, 200 listeners (needs rota)
+  top                          rota top with 10,000 tasks in a terminal (needs rota and tmux)
   plan-sync                    a plan of 10,000 lines, twice
   sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan
   work                         rota work -- true beside bare loops that spawn and commit twice (needs rota)
@@ -81,6 +83,7 @@ fn run() -> Result<()> {
         "agents" => agents::run(&options),
         "loops" => loops::run(&options),
         "agent" => loops::be_agent(&options.rest),
+        "top" => top::run(&options),
         "work" => work::run(&options),
         "worker" => worker::be_worker(&options.rest),
         _ => Err(USAGE.into()),

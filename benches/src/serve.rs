@@ -2,7 +2,7 @@
 //! and what 200 listeners cost.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use rota_verbs::overview::page;
 use rota_verbs::{Context, Payload, show};
 
 use crate::Result;
+use crate::agents::processor_seconds;
 use crate::backlog::{self, Shape};
 use crate::options::{Options, own_folder, print_machine};
 use crate::stats::{median, median_ratio, micros, verdict};
@@ -29,48 +30,91 @@ pub fn run(options: &Options) -> Result<()> {
     }
     print_machine(folder.path());
     let database = folder.path().join("large.db");
-    let (tasks, calls) = (options.pick(2_000, 1_000_000), options.pick(20, 1_000));
+    let tasks = options.pick(2_000, 1_000_000);
     drop(backlog::fill(&database, "tasks", tasks, Shape::Runnable)?);
     let cx = Context::new(SqliteStore::open(&database)?);
     let mut server = Server::start(&rota, folder.path(), &database)?;
-    println!("| {tasks} tasks | in process | over HTTP | ratio | target | |");
-    println!("|---|---|---|---|---|---|");
+    println!("| {tasks} tasks | in process | bare round trip | over HTTP | ratio | to both | target | |");
+    println!("|---|---|---|---|---|---|---|---|");
+    compare(&cx, &server, tasks, options.pick(20, 2_000), Asked::Task)?;
+    compare(&cx, &server, tasks, options.pick(20, 300), Asked::Page)?;
     let mut connection = server.connect()?;
-    for what in ["one task", "page of 100"] {
-        let (mut direct, mut served) = (Vec::new(), Vec::new());
-        for round in 0..calls {
-            let at = round * (tasks / calls).max(1);
-            let (id, after) = (backlog::id(at)?.to_string(), at.min(tasks - PAGE));
-            let start = Instant::now();
-            let text = if what == "one task" {
-                Payload::new(block_on(show::show(&cx, &id, false))?).to_text()
-            } else {
-                Payload::new(block_on(page(&cx, after as u64, PAGE))?).to_text()
-            };
-            direct.push(micros(start.elapsed()));
-            let path = if what == "one task" {
-                format!("/api/v1/tasks/{id}")
-            } else {
-                format!("/api/v1/task-pages?limit={PAGE}&after={after}")
-            };
-            let start = Instant::now();
-            let body = server.get(&mut connection, &path)?;
-            served.push(micros(start.elapsed()));
-            if body != text {
-                return Err(format!("{path} answers something else").into());
-            }
-        }
-        let ratio = median_ratio(&served, &direct);
-        let met = verdict(ratio <= 2.0);
-        println!(
-            "| {what} | {:.0} µs | {:.0} µs | {ratio:.2} | ≤ 2 | {met} |",
-            median(&direct),
-            median(&served)
-        );
-    }
     metrics(&server, &mut connection)?;
     listeners(options, &cx, &server)?;
     server.end()
+}
+
+/// What is asked for, in process and over HTTP.
+#[derive(Clone, Copy)]
+enum Asked {
+    Task,
+    Page,
+}
+
+impl Asked {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Task => "one task",
+            Self::Page => "page of 100",
+        }
+    }
+
+    fn in_process(self, cx: &Context<SqliteStore>, at: usize) -> Result<String> {
+        Ok(match self {
+            Self::Task => Payload::new(block_on(show::show(cx, backlog::id(at)?.as_str(), false))?).to_text(),
+            Self::Page => Payload::new(block_on(page(cx, at as u64, PAGE))?).to_text(),
+        })
+    }
+
+    fn path(self, at: usize) -> Result<String> {
+        Ok(match self {
+            Self::Task => format!("/api/v1/tasks/{}", backlog::id(at)?),
+            Self::Page => format!("/api/v1/task-pages?limit={PAGE}&after={at}"),
+        })
+    }
+}
+
+/// The verb in this process, a round trip to a server that does nothing but send as many bytes, and the verb over HTTP,
+/// in turns.
+fn compare(
+    cx: &Context<SqliteStore>,
+    server: &Server,
+    tasks: usize,
+    rounds: usize,
+    asked: Asked,
+) -> Result<()> {
+    let step = (tasks - PAGE) / rounds;
+    let length = asked.in_process(cx, 0)?.len();
+    let bare = Server::bare(length)?;
+    let (mut to_bare, mut to_server) = (bare.connect()?, server.connect()?);
+    let (mut direct, mut bounced, mut served) = (Vec::new(), Vec::new(), Vec::new());
+    for at in (0..rounds).map(|round| round * step) {
+        let start = Instant::now();
+        let text = asked.in_process(cx, at)?;
+        direct.push(micros(start.elapsed()));
+        let path = asked.path(at)?;
+        let start = Instant::now();
+        bare.get(&mut to_bare, &path)?;
+        bounced.push(micros(start.elapsed()));
+        let start = Instant::now();
+        let body = server.get(&mut to_server, &path)?;
+        served.push(micros(start.elapsed()));
+        if body != text {
+            return Err(format!("{path} answers something else").into());
+        }
+    }
+    let both: Vec<f64> = direct.iter().zip(&bounced).map(|(direct, bounced)| direct + bounced).collect();
+    let ratio = median_ratio(&served, &direct);
+    println!(
+        "| {} | {:.0} µs | {:.0} µs | {:.0} µs | {ratio:.2} | {:.2} | ≤ 2 | {} |",
+        asked.name(),
+        median(&direct),
+        median(&bounced),
+        median(&served),
+        median_ratio(&served, &both),
+        verdict(ratio <= 2.0)
+    );
+    Ok(())
 }
 
 fn metrics(server: &Server, connection: &mut BufReader<TcpStream>) -> Result<()> {
@@ -100,7 +144,7 @@ fn listeners(options: &Options, cx: &Context<SqliteStore>, server: &Server) -> R
         std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
     }
     std::thread::sleep(Duration::from_secs(1));
-    let (before, start) = (server.processor_time()?, Instant::now());
+    let (before, start) = (processor_seconds(server.pid)?, Instant::now());
     for at in 0..seconds * 100 {
         let task =
             Create { id: format!("e{at}"), title: "T".into(), queue: "tasks".into(), ..Create::default() };
@@ -109,7 +153,7 @@ fn listeners(options: &Options, cx: &Context<SqliteStore>, server: &Server) -> R
         std::thread::sleep(due.saturating_sub(start.elapsed()));
     }
     let took = start.elapsed().as_secs_f64();
-    let share = (server.processor_time()? - before) / took * 100.0;
+    let share = (processor_seconds(server.pid)? - before) / took * 100.0;
     println!(
         "\n{clients} listeners, {:.0} events a second: {share:.1} % of a core (target < 10: {})",
         f64::from(u32::try_from(seconds * 100)?) / took,
@@ -120,7 +164,8 @@ fn listeners(options: &Options, cx: &Context<SqliteStore>, server: &Server) -> R
 
 /// `rota serve`, where it listens and what it wants to see.
 struct Server {
-    child: Child,
+    child: Option<Child>,
+    pid: u32,
     address: String,
     token: String,
 }
@@ -143,7 +188,32 @@ impl Server {
             said.trim().strip_prefix("listening on http://").and_then(|rest| rest.split_once(", token in "));
         let (address, file) = place.ok_or(said.clone())?;
         let token = std::fs::read_to_string(file)?.trim().to_owned();
-        Ok(Self { child, address: address.to_owned(), token })
+        Ok(Self { pid: child.id(), child: Some(child), address: address.to_owned(), token })
+    }
+
+    /// The least that any server does: a thread of this process that answers each request on a connection with the same
+    /// bytes, in one write.
+    fn bare(length: usize) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?.to_string();
+        let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+        answer.resize(answer.len() + length, b' ');
+        std::thread::spawn(move || -> std::io::Result<()> {
+            let (stream, _) = listener.accept()?;
+            stream.set_nodelay(true)?;
+            let mut stream = BufReader::new(stream);
+            loop {
+                let mut line = String::new();
+                while line != "\r\n" {
+                    line.clear();
+                    if stream.read_line(&mut line)? == 0 {
+                        return Ok(());
+                    }
+                }
+                stream.get_mut().write_all(&answer)?;
+            }
+        });
+        Ok(Self { child: None, pid: std::process::id(), address, token: "x".repeat(64) })
     }
 
     fn connect(&self) -> Result<BufReader<TcpStream>> {
@@ -183,17 +253,11 @@ impl Server {
         if status.as_deref() == Some("200") { Ok(text) } else { Err(format!("{path}: {text}").into()) }
     }
 
-    /// Seconds of processor time so far: user and system, in hundredths.
-    fn processor_time(&self) -> Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-        Ok((ticks(11) + ticks(12)) / 100.0)
-    }
-
     fn end(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
+        if let Some(child) = &mut self.child {
+            child.kill()?;
+            child.wait()?;
+        }
         Ok(())
     }
 }

@@ -1,5 +1,8 @@
 //! Connections. Everything a caller can send or hold has a limit: how many connections, how long the head and the body of
 //! a request may take, how long the body is. Every request passes the door before its body is read.
+//!
+//! One thread has all connections, so that what is answered at once is read, answered and written without waking another
+//! thread, which would take longer than the answer. Whatever may make it wait must be handed to other threads.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,7 +20,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use rota_door::{Caller, Denied};
@@ -146,6 +149,37 @@ impl From<Denied> for Problem {
 
 /// Serves requests that `door` lets in, with whom it says they come from, until `stop` says so, then lets those under way end.
 pub async fn serve<D, H, F>(
+    listener: TcpListener,
+    door: D,
+    body_bytes: usize,
+    handler: H,
+    stop: CancellationToken,
+) -> std::io::Result<()>
+where
+    D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Clone + Send + Sync + 'static,
+    H: Fn(Request<Full<Bytes>>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let listener = listener.into_std()?;
+    let (tell, ended) = oneshot::channel();
+    let connections = std::thread::Builder::new().name("connections".to_owned());
+    connections.spawn(move || {
+        let served = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+            let served = runtime.block_on(async {
+                accept_all(TcpListener::from_std(listener)?, door, body_bytes, handler, stop).await;
+                Ok(())
+            });
+            // Calls that are still under way were given their time.
+            runtime.shutdown_background();
+            served
+        });
+        // Whoever does not wait does not want to know.
+        drop(tell.send(served));
+    })?;
+    ended.await.map_err(std::io::Error::other)?
+}
+
+async fn accept_all<D, H, F>(
     listener: TcpListener,
     door: D,
     body_bytes: usize,

@@ -7,7 +7,7 @@ use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresStore};
 use crate::secret::Secret;
 use crate::sqlite::{self, SqliteStore};
-use crate::store::{Access, Intent, Store, block_on, perform_once, run_here, runtime};
+use crate::store::{Access, Intent, Store, block_on, run_here, runtime};
 use crate::tx::AnyTx;
 
 /// Where a store is.
@@ -89,6 +89,16 @@ impl AnyStore {
 }
 
 impl AnyStore {
+    /// Runs a future of this store to its end on this thread, which may belong to a runtime unless the store is a server.
+    pub fn wait<F: Future>(&self, future: F) -> F::Output {
+        if self.is_server() { block_on(future) } else { run_here(future) }
+    }
+
+    /// Whether it is waited for over a connection.
+    pub fn is_server(&self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+
     /// Carries out one intent beside the tasks of a runtime: a file is written on a thread of its own, a server is
     /// waited for.
     pub async fn perform_beside<I>(&self, intent: I) -> Outcome<I::Output>
@@ -116,11 +126,11 @@ impl Store for AnyStore {
         })
     }
 
-    /// Every intent is compiled once, for [`AnyTx`], and not once for each store.
     async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
         match self {
+            Self::Memory(store) => store.perform(intent).await,
+            Self::Sqlite(store) => store.perform(intent).await,
             Self::Postgres(store) => store.perform(intent).await,
-            Self::Memory(_) | Self::Sqlite(_) => perform_once(self, intent).await,
         }
     }
 }

@@ -47,6 +47,6 @@ pub fn run(common: &Common, args: McpArgs) -> CliResult<ExitCode> {
 
 async fn over_http(server: McpServer, address: SocketAddr) -> CliResult<()> {
     let open = serve::open(address, "/mcp").await?;
-    serve_http(server, open.listener, open.door, open.stop).await;
-    Ok(())
+    let served = serve_http(server, open.listener, open.door, open.stop).await;
+    served.map_err(|error| CliError::Io(format!("{address}: {error}")))
 }

@@ -43,8 +43,8 @@ pub fn run(common: &Common, args: &ServeArgs) -> CliResult<ExitCode> {
             Some(collector) => api.with_traces(collector),
             None => api,
         };
-        serve_api(api, open.listener, open.door, open.stop).await;
-        Ok::<(), CliError>(())
+        let served = serve_api(api, open.listener, open.door, open.stop).await;
+        served.map_err(|error| CliError::Io(format!("{address}: {error}")))
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -169,13 +169,12 @@ impl Guard {
             let to = Capped::new(File::create(path)?, step.output_bytes);
             self.output = Some(Output { from: from.into(), to, has_room: true });
         }
-        let pid = match &self.began.cgroup {
-            Some(group) => cgroup::spawn(&mut command, group)?,
-            None => command.spawn()?.id(),
-        };
-        if let Some(agent) = Identity::of(pid) {
-            self.folder.note_agent(&agent)?;
+        let pid = command.spawn()?.id();
+        if let Some(group) = &self.began.cgroup {
+            cgroup::enter(group, pid);
         }
+        self.began.agent = Identity::of(pid);
+        self.folder.note_began(&self.began)?;
         Ok(pid)
     }
 

@@ -3,7 +3,7 @@
 
 use http::StatusCode;
 use rota_door::LeaseClaim;
-use rota_store::{AnyStore, block_on};
+use rota_store::AnyStore;
 use rota_verbs::verb::Holder;
 use rota_verbs::{Context, Error, Said, show};
 
@@ -54,7 +54,7 @@ pub fn narrow(
 
 /// The seal says that the lease was granted; only the store knows whether it is held.
 fn held(cx: &Context<AnyStore>, claim: &LeaseClaim) -> Result<(), Problem> {
-    let held = match block_on(show::show(cx, &claim.task, false)) {
+    let held = match cx.store.wait(show::show(cx, &claim.task, false)) {
         Ok(shown) => shown.task.lease_id.as_deref() == Some(claim.lease.as_str()),
         Err(Error::Refused(_)) => false,
         Err(fault) => return Err(problem(&Said::of(&fault))),

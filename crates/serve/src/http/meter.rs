@@ -11,7 +11,7 @@ use rota_store::{AnyStore, Cursor, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::overview::{Overview, overview};
 use rota_verbs::{Context, Result};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The shortest time between two counts.
@@ -34,6 +34,7 @@ const TASK_BOUNDS: [f64; 12] =
 pub struct Meter {
     readings: Arc<Mutex<Readings>>,
     scraped: Arc<Notify>,
+    counted: Arc<watch::Sender<bool>>,
 }
 
 #[derive(Default)]
@@ -131,6 +132,8 @@ impl Meter {
         if let Some(seen) = due.then(|| block_on(overview(cx)).ok()).flatten() {
             let mut readings = self.readings();
             (readings.seen, readings.counted_in) = (Some(seen), start.elapsed());
+            drop(readings);
+            self.counted.send_replace(true);
         }
         start.elapsed()
     }
@@ -156,16 +159,21 @@ impl Meter {
         }
     }
 
-    /// Whether everything was counted once.
-    pub fn is_ready(&self) -> bool {
-        self.readings().seen.is_some()
+    /// Somebody wants to know.
+    pub fn ask(&self) {
+        self.readings().scraped_at = Some(Instant::now());
+        self.scraped.notify_one();
+    }
+
+    /// Until everything was counted once.
+    pub async fn counted(&self) {
+        // The sender lives as long as we do.
+        drop(self.counted.subscribe().wait_for(|counted| *counted).await);
     }
 
     /// The text that a scraper reads.
     pub fn text(&self) -> String {
-        let mut readings = self.readings();
-        readings.scraped_at = Some(Instant::now());
-        self.scraped.notify_one();
+        let readings = self.readings();
         let mut text = String::with_capacity(16 * 1_024);
         if let Some(seen) = &readings.seen {
             print_overview(&mut text, seen);

@@ -1,7 +1,8 @@
 //! The HTTP API: every verb of the [table](rota_verbs::table) below `/api/v1`, with the JSON that the command line prints.
 //!
 //! A call runs on a thread of its own under one of a limited number of turns, so that a store that makes it wait holds
-//! up nobody else. The server can stand alone or be one task of a program that does more: [`serve_api`] takes a
+//! up nobody else; only one task is read from a file where the connections are, because that takes less time than to hand
+//! it on. The server can stand alone or be one task of a program that does more: [`serve_api`] takes a
 //! listener, a door and what tells it to stop.
 
 mod access;
@@ -50,6 +51,8 @@ const EVENTS: &str = "/api/v1/events";
 const OPENAPI: &str = "/api/v1/openapi.json";
 /// Calls under way at once; more wait.
 const CALLS: u32 = 16;
+/// How long the first scrape waits until everything was counted.
+const FIRST_COUNT: Duration = Duration::from_millis(500);
 /// How long calls that are under way may take when the server is told to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -129,7 +132,7 @@ impl Api {
         match path {
             "/metrics" => {
                 read_only().and_then(|()| operators_only())?;
-                return self.metrics().await;
+                return Ok(self.metrics().await);
             }
             OPENAPI => {
                 read_only()?;
@@ -148,16 +151,14 @@ impl Api {
             _ => {}
         }
         let below = path.strip_prefix(PREFIX).ok_or_else(|| not_found(path))?;
-        let found: Vec<_> =
-            Operation::all().iter().filter_map(|one| Some((one, one.matches(below)?))).collect();
-        let Some((operation, named)) = found.iter().find(|(one, _)| one.has_method(&parts.method)) else {
-            if found.is_empty() {
-                return Err(not_found(path));
-            }
-            let methods: Vec<&str> = found.iter().map(|(one, _)| one.route.method.word()).collect();
-            return Err(not_allowed(&methods));
+        let all = Operation::all().iter();
+        let mut of_method = all.clone().filter(|one| one.has_method(&parts.method));
+        let Some((operation, named)) = of_method.find_map(|one| Some((one, one.matches(below)?))) else {
+            let elsewhere = all.filter(|one| one.matches(below).is_some());
+            let methods: Vec<&str> = elsewhere.map(|one| one.route.method.word()).collect();
+            return Err(if methods.is_empty() { not_found(path) } else { not_allowed(&methods) });
         };
-        let asked = request::read(operation, named, parts, &body)?;
+        let asked = request::read(operation, &named, parts, &body)?;
         let text = self.call(operation, asked, caller).await?;
         Ok(answer("application/json", text))
     }
@@ -174,14 +175,12 @@ impl Api {
         }
     }
 
-    /// What is measured; the first one who asks waits until everything was counted.
-    async fn metrics(&self) -> Result<Answer, Problem> {
-        if !self.meter.is_ready() {
-            let (meter, settings) = (self.meter.clone(), Arc::clone(&self.settings));
-            let counted = tokio::task::spawn_blocking(move || meter.look(&settings.context, true)).await;
-            counted.map_err(|failed| internal(&failed.to_string()))?;
-        }
-        Ok(answer("text/plain; version=0.0.4; charset=utf-8", self.meter.text()))
+    /// What is measured. The first one who asks waits for a moment that everything was counted; on a large store what
+    /// is counted comes with the next scrape.
+    async fn metrics(&self) -> Answer {
+        self.meter.ask();
+        drop(tokio::time::timeout(FIRST_COUNT, self.meter.counted()).await);
+        answer("text/plain; version=0.0.4; charset=utf-8", self.meter.text())
     }
 
     async fn call(
@@ -191,16 +190,21 @@ impl Api {
         caller: Caller,
     ) -> Result<String, Problem> {
         let turn = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| stopping())?;
-        let settings = Arc::clone(&self.settings);
         let start = Instant::now();
-        let mut gone = Gone::default();
-        let is_gone = Arc::clone(&gone.flag);
-        let called = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            perform(&settings, operation, &asked, &caller, &is_gone)
-        });
-        let text = called.await.map_err(|failed| internal(&failed.to_string()))?;
-        gone.is_answered = true;
+        let text = if operation.reads_one_task() && !self.settings.context.store.is_server() {
+            perform(&self.settings, operation, &asked, &caller, &AtomicBool::new(false))
+        } else {
+            let settings = Arc::clone(&self.settings);
+            let mut gone = Gone::default();
+            let is_gone = Arc::clone(&gone.flag);
+            let called = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                perform(&settings, operation, &asked, &caller, &is_gone)
+            });
+            let text = called.await.map_err(|failed| internal(&failed.to_string()))?;
+            gone.is_answered = true;
+            text
+        };
         let refusal = text.as_ref().err().map(|problem| problem.code().to_owned());
         self.meter.note_call(operation.route.name, start.elapsed(), refusal.as_deref());
         text
@@ -215,7 +219,12 @@ impl Api {
 }
 
 /// Serves until `stop` says so; calls that are under way are answered first.
-pub async fn serve_api(api: Api, listener: TcpListener, door: Door, stop: CancellationToken) {
+pub async fn serve_api(
+    api: Api,
+    listener: TcpListener,
+    door: Door,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let ending = stop.clone();
     let measured = tokio::spawn(api.meter.clone().run(api.settings.context.clone(), api.stop.clone()));
     let (each, last) = (api.clone(), api);
@@ -228,7 +237,7 @@ pub async fn serve_api(api: Api, listener: TcpListener, door: Door, stop: Cancel
     };
     let admit = move |parts: &Parts| Api::admit(&door, parts);
     let handler = move |request| each.clone().answer(request);
-    tokio::join!(serve(listener, admit, BODY_BYTES, handler, stop), rest);
+    tokio::join!(serve(listener, admit, BODY_BYTES, handler, stop), rest).0
 }
 
 fn perform(
@@ -254,7 +263,7 @@ fn perform(
     let publishes = matches!(operation.route.name, "policy apply" | "sched policy set");
     if let Some(file) = settings.policy_file.as_ref().filter(|_| publishes) {
         // The store decides, so a copy that cannot be written is no failure of what was done.
-        drop(block_on(mirror::write(&cx, file)));
+        drop(cx.store.wait(mirror::write(&cx, file)));
     }
     if gone.load(Ordering::Acquire) {
         give_back(operation.route.name, cx, &text);
@@ -270,12 +279,12 @@ fn give_back(name: &str, cx: Context<AnyStore>, text: &str) {
             let text = |key: &str| payload[key].as_str().map(str::to_owned);
             let cx = Context { lease: text("leaseId"), agent: None, ..cx };
             // A lease that cannot be given back runs out.
-            drop(block_on(settle::release(&cx, &text("id").unwrap_or_default())));
+            drop(cx.store.wait(settle::release(&cx, &text("id").unwrap_or_default())));
         }
         "sched lease" => {
             for lease in payload["leases"].as_array().into_iter().flatten() {
                 let lease = lease["leaseId"].as_str().unwrap_or_default();
-                drop(block_on(sched::release(&cx, lease, false, None)));
+                drop(cx.store.wait(sched::release(&cx, lease, false, None)));
             }
         }
         _ => {}

@@ -19,7 +19,12 @@ pub const PATH: &str = "/mcp";
 const SESSIONS: usize = 1_024;
 
 /// Serves until `stop` says so; calls that are under way are answered first.
-pub async fn serve_http(server: McpServer, listener: TcpListener, door: Door, stop: CancellationToken) {
+pub async fn serve_http(
+    server: McpServer,
+    listener: TcpListener,
+    door: Door,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let streams = CancellationToken::new();
     // The door has looked at Host and Origin already, and the listener at the size.
     let config = StreamableHttpServerConfig::default()
@@ -53,5 +58,5 @@ pub async fn serve_http(server: McpServer, listener: TcpListener, door: Door, st
         streams.cancel();
     };
     let operators = move |parts: &Parts| door.check(parts).map(|()| Some(Caller::Operator));
-    tokio::join!(serve(listener, operators, MESSAGE_BYTES, handler, stop), rest);
+    tokio::join!(serve(listener, operators, MESSAGE_BYTES, handler, stop), rest).0
 }

@@ -268,6 +268,7 @@ pub const SERVED: &[(&str, &str, &str)] = &[
     ("TASK", TASK, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
     ("LONE_TASKS", LONE_TASKS, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
     ("TASK_BY_SEQ", TASK_BY_SEQ, "t PRIMARY KEY (rowid=?)"),
+    ("PAGE", PAGE, "t PRIMARY KEY (rowid>?)"),
     ("CHILDREN", CHILDREN, "t tasks_children (scope=? AND parent=?)"),
     ("DEPENDENTS", DEPENDENTS, "e edges_blocker (scope=? AND blocker=?)"),
     ("EXPIRED", EXPIRED, "t tasks_active (queue=? AND lease_expires_at<?)"),
@@ -319,7 +320,7 @@ pub const PAGE: &str = concat!(
     "SELECT ",
     columns!(),
     ", t.stage, t.sort_priority, t.static_score, t.ready_at, t.guarded FROM tasks t \
-     CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.seq > ?2 ORDER BY t.seq LIMIT ?3"
+     NOT INDEXED CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.seq > ?2 ORDER BY t.seq LIMIT ?3"
 );
 pub const FINISHED: &str = concat!(
     "SELECT ",

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::errors::{CliError, CliResult};
-use crate::locate;
+use crate::{locate, output};
 
 /// Where it listens if it can.
 const PORT: u16 = 8788;
@@ -44,7 +44,13 @@ impl Endpoint {
         let context = Context { agent: None, lease: None, ambient_lease: None, ..cx.clone() };
         let api = Api::new(Settings { context, policy_file: Some(policy_file) });
         let stop = CancellationToken::new();
-        tokio::spawn(serve_api(api, listener, Door::new(address, for_door), stop.clone()));
+        let served = serve_api(api, listener, Door::new(address, for_door), stop.clone());
+        tokio::spawn(async move {
+            if let Err(error) = served.await {
+                // Nobody is left to tell if this cannot be written either.
+                drop(output::warn(&format!("{address} is not served: {error}")));
+            }
+        });
         let is_for_agents = matches!(cx.store, AnyStore::Postgres(_));
         Ok(Self { url, token, is_for_agents, stop })
     }
