@@ -77,14 +77,25 @@ fn memory(pid: u32) -> Result<(f64, f64)> {
     Ok((of("Rss:")? / 1024.0, of("Pss:")? / 1024.0))
 }
 
+/// The shims of all agents, once each has begun.
 fn shims(workspace: &Path) -> Result<Vec<u32>> {
-    let mut pids = Vec::new();
-    for run in std::fs::read_dir(workspace.join(".rota/run/agents"))? {
-        let text = std::fs::read_to_string(run?.path().join("shim.json"))?;
-        let began: serde_json::Value = serde_json::from_str(&text)?;
-        pids.push(began["shim"]["pid"].as_u64().ok_or("no shim")?.try_into()?);
+    let agents = workspace.join(".rota/run/agents");
+    let start = Instant::now();
+    loop {
+        let mut pids: Vec<u32> = Vec::new();
+        for run in std::fs::read_dir(&agents)? {
+            let Ok(text) = std::fs::read_to_string(run?.path().join("shim.json")) else { continue };
+            let began: serde_json::Value = serde_json::from_str(&text)?;
+            pids.push(began["shim"]["pid"].as_u64().ok_or("no shim")?.try_into()?);
+        }
+        if pids.len() == AGENTS {
+            return Ok(pids);
+        }
+        if start.elapsed() > Duration::from_secs(60) {
+            return Err(format!("{} of {AGENTS} shims have begun", pids.len()).into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(pids)
 }
 
 fn fifty_agents(options: &Options, folder: &Path, rota: &Path) -> Result<()> {

@@ -7,7 +7,7 @@ use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresStore};
 use crate::secret::Secret;
 use crate::sqlite::{self, SqliteStore};
-use crate::store::{Access, Intent, Store, block_on, run_here, runtime};
+use crate::store::{Access, Intent, Store, block_on, perform_once, run_here, runtime};
 use crate::tx::AnyTx;
 
 /// Where a store is.
@@ -126,11 +126,11 @@ impl Store for AnyStore {
         })
     }
 
+    /// Every intent is compiled once, for [`AnyTx`], and not once for each store.
     async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
         match self {
-            Self::Memory(store) => store.perform(intent).await,
-            Self::Sqlite(store) => store.perform(intent).await,
             Self::Postgres(store) => store.perform(intent).await,
+            Self::Memory(_) | Self::Sqlite(_) => perform_once(self, intent).await,
         }
     }
 }

@@ -26,18 +26,21 @@ pub trait Store: Send + Sync {
 
     /// Carries out one intent in one transaction: all of it, or nothing and the reason.
     fn perform<I: Intent>(&self, intent: &I) -> impl Future<Output = Outcome<I::Output>> + Send {
-        async move {
-            crash::point("before_begin");
-            let mut tx = self.begin(intent.access()).await?;
-            let ran = intent.run(&mut tx).await;
-            if intent.access() == Access::Write && intent.is_kept(&ran) {
-                crash::point("after_write");
-                tx.commit().await?;
-                crash::point("after_commit");
-            }
-            ran
-        }
+        perform_once(self, intent)
     }
+}
+
+/// One intent in one transaction, where nothing has to be tried again.
+pub(crate) async fn perform_once<S: Store + ?Sized, I: Intent>(store: &S, intent: &I) -> Outcome<I::Output> {
+    crash::point("before_begin");
+    let mut tx = store.begin(intent.access()).await?;
+    let ran = intent.run(&mut tx).await;
+    if intent.access() == Access::Write && intent.is_kept(&ran) {
+        crash::point("after_write");
+        tx.commit().await?;
+        crash::point("after_commit");
+    }
+    ran
 }
 
 /// Something a caller wants, carried out in one transaction.

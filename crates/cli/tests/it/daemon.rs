@@ -129,7 +129,8 @@ pub fn runs(lab: &Lab) -> Vec<Run> {
     let Ok(listed) = std::fs::read_dir(folder) else { return Vec::new() };
     let parse = |path: std::path::PathBuf| serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok();
     let run = |path: std::path::PathBuf| {
-        Some(Run { run: parse(path.join("run.json"))?, began: parse(path.join("shim.json"))?, folder: path })
+        let (run, began) = (parse(path.join("run.json"))?, parse(path.join("shim.json"))?);
+        Some(Run { run, began, agent: parse(path.join("agent.json")).unwrap_or_default(), folder: path })
     };
     listed.filter_map(|entry| run(entry.unwrap().path())).collect()
 }
@@ -139,6 +140,7 @@ pub struct Run {
     pub folder: std::path::PathBuf,
     pub run: serde_json::Value,
     pub began: serde_json::Value,
+    pub agent: serde_json::Value,
 }
 
 impl Run {
@@ -147,7 +149,7 @@ impl Run {
     }
 
     pub fn agent(&self) -> Option<u32> {
-        self.began["agent"]["pid"].as_u64().map(|pid| pid.try_into().unwrap())
+        self.agent["pid"].as_u64().map(|pid| pid.try_into().unwrap())
     }
 }
 

@@ -199,12 +199,15 @@ fn somebody_elses_process_is_left_alone() {
     kill_all(&lab);
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let boots = ["another-boot", run.began["shim"]["bootId"].as_str().unwrap()];
-    let forged = |boot: &str| {
+    let forge = |boot: &str| {
         let us = serde_json::json!({"pid": stranger.id(), "startTime": 1, "bootId": boot});
-        serde_json::json!({"shim": us, "agent": us, "cgroup": null}).to_string()
+        let began = serde_json::json!({"shim": us, "cgroup": null});
+        for (file, text) in [("shim.json", &began), ("agent.json", &us)] {
+            std::fs::write(run.folder.join(file), text.to_string()).unwrap();
+        }
     };
     // With another start of the machine, then under the same one with another start of the process.
-    std::fs::write(run.folder.join("shim.json"), forged(boots[0])).unwrap();
+    forge(boots[0]);
     let mut daemon = Daemon::start(&lab);
     until("the lost one is told of", || {
         read(lab.path().join("up.log")).contains("lost: its shim was killed")
@@ -212,7 +215,7 @@ fn somebody_elses_process_is_left_alone() {
     daemon.kill9();
     std::fs::create_dir_all(&run.folder).unwrap();
     std::fs::write(run.folder.join("run.json"), run.run.to_string()).unwrap();
-    std::fs::write(run.folder.join("shim.json"), forged(boots[1])).unwrap();
+    forge(boots[1]);
     let daemon = Daemon::start(&lab);
     until("it is put away", || !run.folder.exists());
     assert!(stranger.try_wait().unwrap().is_none(), "it was not signalled");

@@ -2,7 +2,9 @@
 //! however it forks.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Makes one below our own; none where that is not allowed, or where there is no version 2.
 pub fn create(name: &str) -> Option<PathBuf> {
@@ -29,9 +31,93 @@ fn ours(mounts: &str, places: &str) -> Option<PathBuf> {
     Some(Path::new(mount).join(place.trim_start_matches('/')))
 }
 
-/// Puts a process into it, and with it all that it starts from then on.
-pub fn enter(path: &Path, pid: u32) -> bool {
-    fs::write(path.join("cgroup.procs"), pid.to_string()).is_ok()
+/// Starts a program that is in it from its first moment on, and with it all that it starts. Where the system does not
+/// know how, the program is started and then moved.
+///
+/// Moving is what this avoids: the kernel makes every `fork` of the machine wait for it, 10 ms and more.
+pub fn spawn(command: &mut Command, path: &Path) -> io::Result<u32> {
+    #[cfg(target_os = "linux")]
+    match within::spawn(command, path) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+        spawned => return spawned,
+    }
+    let pid = command.spawn()?.id();
+    // Without it the program is looked after all the same, as where there are no control groups.
+    let _moved = fs::write(path.join("cgroup.procs"), pid.to_string());
+    Ok(pid)
+}
+
+/// `clone3` with `CLONE_INTO_CGROUP`, which the standard library does not offer.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "there is no safe way to start a process inside a control group")]
+mod within {
+    use std::fs::File;
+    use std::io::{self, Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::process::CommandExt;
+    use std::path::Path;
+    use std::process::Command;
+
+    use rustix::process::{Pid, WaitOptions, waitpid};
+
+    /// The kernel's `struct clone_args`: eleven numbers.
+    #[repr(C, align(8))]
+    #[derive(Default)]
+    struct Arguments {
+        flags: u64,
+        pidfd: u64,
+        child_tid: u64,
+        parent_tid: u64,
+        exit_signal: u64,
+        stack: u64,
+        stack_size: u64,
+        tls: u64,
+        set_tid: u64,
+        set_tid_size: u64,
+        cgroup: u64,
+    }
+
+    const INTO_CGROUP: u64 = 0x2_0000_0000;
+
+    pub(super) fn spawn(command: &mut Command, path: &Path) -> io::Result<u32> {
+        let group = File::open(path)?;
+        let (mut cannot_start, mut says_why) = io::pipe()?;
+        let arguments = Arguments {
+            flags: INTO_CGROUP,
+            exit_signal: libc::SIGCHLD.cast_unsigned().into(),
+            cgroup: group.as_raw_fd().cast_unsigned().into(),
+            ..Arguments::default()
+        };
+        // SAFETY: the kernel reads so many bytes of a structure that is there, and, as with `fork`, gives the new process
+        // a copy of all our memory. A shim has one thread, so nothing in that copy is locked or half done.
+        let answer = unsafe {
+            libc::syscall(libc::SYS_clone3, &raw const arguments, std::mem::size_of::<Arguments>())
+        };
+        match answer {
+            -1 => Err(match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EAGAIN) => error,
+                // Too old, forbidden, or the group may not be entered this way.
+                _ => io::ErrorKind::Unsupported.into(),
+            }),
+            0 => {
+                let error = command.exec().raw_os_error().unwrap_or(libc::EINVAL);
+                // Nobody to tell is a shim that was killed.
+                let _told = says_why.write_all(&error.to_ne_bytes());
+                // SAFETY: ends this process at once; what its memory is a copy of belongs to the other one.
+                unsafe { libc::_exit(127) }
+            }
+            pid => {
+                drop(says_why);
+                let mut why = Vec::new();
+                cannot_start.read_to_end(&mut why)?;
+                let Ok(why) = why.try_into() else { return Ok(u32::try_from(pid).unwrap_or_default()) };
+                if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                    waitpid(Some(pid), WaitOptions::empty())?;
+                }
+                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(why)))
+            }
+        }
+    }
 }
 
 /// Ends everything in it.

@@ -169,12 +169,13 @@ impl Guard {
             let to = Capped::new(File::create(path)?, step.output_bytes);
             self.output = Some(Output { from: from.into(), to, has_room: true });
         }
-        let pid = command.spawn()?.id();
-        if let Some(group) = &self.began.cgroup {
-            cgroup::enter(group, pid);
+        let pid = match &self.began.cgroup {
+            Some(group) => cgroup::spawn(&mut command, group)?,
+            None => command.spawn()?.id(),
+        };
+        if let Some(agent) = Identity::of(pid) {
+            self.folder.note_agent(&agent)?;
         }
-        self.began.agent = Identity::of(pid);
-        self.folder.note_began(&self.began)?;
         Ok(pid)
     }
 

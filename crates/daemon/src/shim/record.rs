@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `run.json` | the daemon, before it starts the shim | what is to run, for which lease, until when |
 //! | the lock on it | the shim, for as long as it lives | that the run is looked after |
-//! | `shim.json` | the shim, before it starts the agent | that it began, and which processes these are |
+//! | `shim.json` | the shim, before it starts the agent | that it began, and which process it is |
+//! | `agent.json` | the shim, once it has started the agent | which process that is |
 //! | `sock` | the shim | where it takes orders |
 //! | `exit.json` | the shim, as the last thing | how it ended |
 //!
@@ -87,6 +88,7 @@ pub struct Began {
     /// The shim.
     pub shim: Option<Identity>,
     /// The program, once it was started.
+    #[serde(default)]
     pub agent: Option<Identity>,
     /// The control group, where there is one.
     pub cgroup: Option<PathBuf>,
@@ -195,11 +197,19 @@ impl RunFolder {
 
     /// Who began it; none if nobody did.
     pub fn began(&self) -> io::Result<Option<Began>> {
-        read(&self.0.join("shim.json"))
+        let Some(began) = read::<Began>(&self.0.join("shim.json"))? else { return Ok(None) };
+        let agent = read(&self.0.join("agent.json"))?.or(began.agent);
+        Ok(Some(Began { agent, ..began }))
     }
 
     pub(super) fn note_began(&self, began: &Began) -> io::Result<()> {
         write(&self.0.join("shim.json"), began)
+    }
+
+    /// In a file of its own: a file system may bring one that takes another's place to the disk at once, and the
+    /// commits of the machine wait for it.
+    pub(super) fn note_agent(&self, agent: &Identity) -> io::Result<()> {
+        write(&self.0.join("agent.json"), agent)
     }
 
     /// Takes the run, unless somebody looks after it.

@@ -114,13 +114,7 @@ impl Source for Gitea {
     }
 
     async fn check(&self) -> Result<(), Trouble> {
-        let path = self.connection.path("");
-        let repository: WireRepository =
-            self.connection.once(&Call::get(&path)).await?.json("the repository")?;
-        if repository.archived {
-            return Err(Trouble::Locked { what: format!("GET {path}") });
-        }
-        Ok(())
+        may_be_written(&self.connection).await
     }
 
     async fn has_claim_label(&self) -> Result<bool, Trouble> {
@@ -198,6 +192,16 @@ impl Source for Gitea {
     async fn close(&self, number: u64) -> Result<(), Trouble> {
         close(&self.connection, number).await
     }
+}
+
+/// That the repository is there for us, and not put away.
+pub(super) async fn may_be_written(connection: &Connection) -> Result<(), Trouble> {
+    let path = connection.path("");
+    let repository: WireRepository = connection.once(&Call::get(&path)).await?.json("the repository")?;
+    if repository.archived {
+        return Err(Trouble::Locked { what: format!("GET {path}") });
+    }
+    Ok(())
 }
 
 /// One issue; the same on every tracker.

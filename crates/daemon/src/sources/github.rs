@@ -7,10 +7,10 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::gitea::{add_comment, close, one_issue};
+use super::gitea::{add_comment, close, may_be_written, one_issue};
 use super::http::{Answer, Call, Connection, segment};
 use super::listing::Listing;
-use super::wire::{WireComment, WireIssue, WireRepository};
+use super::wire::{WireComment, WireIssue};
 use super::{Issue, OpenIssues, Source, Trouble};
 use crate::config::{TrackerConfig, TrackerKind};
 
@@ -77,13 +77,7 @@ impl Source for GitHub {
     }
 
     async fn check(&self) -> Result<(), Trouble> {
-        let path = self.connection.path("");
-        let repository: WireRepository =
-            self.connection.once(&Call::get(&path)).await?.json("the repository")?;
-        if repository.archived {
-            return Err(Trouble::Locked { what: format!("GET {path}") });
-        }
-        Ok(())
+        may_be_written(&self.connection).await
     }
 
     async fn has_claim_label(&self) -> Result<bool, Trouble> {

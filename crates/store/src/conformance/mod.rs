@@ -19,6 +19,7 @@ pub mod edit;
 pub mod families;
 pub mod gateway;
 pub mod graph;
+pub mod issues;
 pub mod iterate;
 pub mod journal;
 pub mod lab;
@@ -174,6 +175,14 @@ macro_rules! conformance_suite {
                 leases_have_a_level
                 gate_tokens_are_found_until_they_expire
                 the_longer_block_counts
+            }
+            issues {
+                an_issue_is_claimed_once
+                issues_keep_the_queues_ceiling
+                what_is_kept_with_an_issue_is_guarded
+                a_closed_issue_is_opened_again_on_purpose
+                governance_is_pinned_once
+                local_issues_have_numbers
             }
             policies {
                 publishing_versions_and_conflicts

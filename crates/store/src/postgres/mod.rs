@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use crate::fault::{Error, Fault, Outcome};
 use crate::store::{Access, Intent, Store};
-use crate::tx::{DoneAtOnce, Published, Tx};
+use crate::tx::{AnyTx, DoneAtOnce, Published, Tx};
 
 pub use listen::Listener;
 pub use migrate::SCHEMA;
@@ -209,7 +209,9 @@ impl PostgresStore {
         let mut tx = self.begin(intent.access()).await?;
         tx.alone = intent.may_be_at_once();
         tx.done_before = done.take();
-        let ran = intent.run(&mut tx).await;
+        let mut any = AnyTx::Postgres(Box::new(tx));
+        let ran = intent.run(&mut any).await;
+        let AnyTx::Postgres(mut tx) = any else { unreachable!("it was made here") };
         *done = tx.done_before.take();
         if let Err(Error::Fault(fault)) = ran {
             let trace = tx.trace.take().filter(|_| matches!(fault, Fault::Away { .. }));

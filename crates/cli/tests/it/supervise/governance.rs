@@ -1,6 +1,6 @@
 //! Governance: the pin and what differs from it, the rules for instructions, and hostile texts.
 
-use super::{line, read, repository, write};
+use super::{ended, line, read, repository, start, state, until, write};
 use crate::support::Lab;
 
 const FILE: &str = "docs/governance.md";
@@ -68,6 +68,38 @@ fn whatever_happens_to_a_governance_file() {
     let journal = lab.line("log --task supervisor/local").ok();
     assert!(journal.contains("pinned supervisor/local  @alice  \"rota supervise pin\""), "{journal}");
     assert_eq!(read(&lab, FILE), "Two tasks at a time.\n", "governance files are never written");
+}
+
+/// One byte between two cycles of one supervisor that goes on: nothing is claimed until it is as it was.
+#[test]
+fn one_byte_while_it_goes_on() {
+    let lab = repository("source: local, cycle_interval_seconds: 1");
+    let child = start(&lab, &[]);
+    let has_state = || lab.path().join("agents/state/scheduler_state.json").exists();
+    until("a cycle has ended", || has_state() && state(&lab)["cycle_count"].as_u64() > Some(0));
+    let original = read(&lab, FILE);
+    write(&lab, FILE, "One task at a time!\n");
+    lab.line("issue add --title one").ok();
+    until("a cycle has failed", || state(&lab)["consecutive_failures"].as_u64() > Some(0));
+    let mut kill = std::process::Command::new("kill");
+    assert!(kill.args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let ran = ended(child);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let valid: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("GOVERNANCE_VALID=")).collect();
+    let (last, before) = valid.split_last().unwrap();
+    assert_eq!(*last, "GOVERNANCE_VALID=false rule=immutability", "{}", ran.stdout);
+    assert!(!before.is_empty() && before.iter().all(|line| *line == "GOVERNANCE_VALID=true"), "{valid:?}");
+    assert!(
+        !ran.stdout.contains("CLAIMED #") && ran.stdout.ends_with("SLEEP seconds=60\n"),
+        "{}",
+        ran.stdout
+    );
+    assert_eq!(
+        violations(&lab).iter().map(|one| one["rule"].as_str()).collect::<Vec<_>>(),
+        [Some("immutability")]
+    );
+    write(&lab, FILE, &original);
+    assert_eq!(line(&lab.line("supervise --once"), "CLAIMED"), "CLAIMED #1 label=in-progress verified=true");
 }
 
 #[test]
