@@ -29,6 +29,8 @@ const MOST_MEGABYTES: f64 = 32.0;
 struct Figures {
     name: &'static str,
     per_second: [Vec<f64>; 3],
+    /// Of the processor for one request at 16 connections, in microseconds.
+    processor: Vec<f64>,
     p50: Vec<f64>,
     p99: Vec<f64>,
     first_byte_p99: Vec<f64>,
@@ -40,7 +42,7 @@ pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
     let (rounds, time) = options.pick((1, Duration::from_millis(300)), (5, Duration::from_secs(3)));
     subjects::pin_to_second_core()?;
-    let mut subjects = Subjects::start(folder.path())?;
+    let subjects = Subjects::start(folder.path())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut figures: Vec<Figures> = subjects.all.iter().map(|subject| Figures::new(subject.name)).collect();
     for round in 0..=rounds {
@@ -53,7 +55,7 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    for (subject, figures) in subjects.all.iter_mut().zip(&mut figures) {
+    for (subject, figures) in subjects.all.iter().zip(&mut figures) {
         figures.megabytes = subject.peak_megabytes()?;
     }
     print(&figures);
@@ -63,15 +65,21 @@ pub fn run(options: &Options) -> Result<()> {
 /// One round of one subject.
 struct Measured {
     per_second: [f64; 3],
+    processor: f64,
     p50: f64,
     p99: f64,
     first_byte_p99: f64,
 }
 
 async fn measure(load: &Load<'_>) -> Result<Measured> {
-    let mut measured = Measured { per_second: [0.0; 3], p50: 0.0, p99: 0.0, first_byte_p99: 0.0 };
+    let mut measured =
+        Measured { per_second: [0.0; 3], processor: 0.0, p50: 0.0, p99: 0.0, first_byte_p99: 0.0 };
     for (index, connections) in CONNECTIONS.into_iter().enumerate() {
+        let before = load.subject.processor_micros();
         let micros = load.requests(connections).await?;
+        if connections == 16 {
+            measured.processor = (load.subject.processor_micros() - before) / micros.len() as f64;
+        }
         measured.per_second[index] = micros.len() as f64 / load.time.as_secs_f64();
         if connections == 1 {
             (measured.p50, measured.p99) = (percentile(&micros, 50.0), percentile(&micros, 99.0));
@@ -88,6 +96,7 @@ impl Figures {
         Self {
             name,
             per_second: Default::default(),
+            processor: Vec::new(),
             p50: Vec::new(),
             p99: Vec::new(),
             first_byte_p99: Vec::new(),
@@ -99,6 +108,7 @@ impl Figures {
         for (all, one) in self.per_second.iter_mut().zip(measured.per_second) {
             all.push(one);
         }
+        self.processor.push(measured.processor);
         self.p50.push(measured.p50);
         self.p99.push(measured.p99);
         self.first_byte_p99.push(measured.first_byte_p99);
@@ -107,14 +117,16 @@ impl Figures {
 
 fn print(figures: &[Figures]) {
     println!(
-        "| | requests/s at 1 | at 16 | at 64 | p50 with one | p99 with one | first byte p99, 100 streams | memory |"
+        "| | requests/s at 1 | at 16 | at 64 | processor per request at 16 | p50 with one | p99 with one | first byte p99, \
+         100 streams | memory |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for one in figures {
         let [alone, some, many] = [0, 1, 2].map(|index| median(&one.per_second[index]));
         println!(
-            "| {} | {alone:.0} | {some:.0} | {many:.0} | {:.0} µs | {:.0} µs | {:.2} ms | {:.1} MB |",
+            "| {} | {alone:.0} | {some:.0} | {many:.0} | {:.0} µs | {:.0} µs | {:.0} µs | {:.2} ms | {:.1} MB |",
             one.name,
+            median(&one.processor),
             median(&one.p50),
             median(&one.p99),
             median(&one.first_byte_p99) / 1_000.0,

@@ -29,15 +29,31 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The most memory it and its children ever had.
-    pub fn peak_megabytes(&mut self) -> Result<f64> {
-        let Some(child) = &self.child else { return Ok(0.0) };
+    fn processes(&self) -> Vec<String> {
+        let Some(child) = &self.child else { return Vec::new() };
         let own = child.id();
         let children =
             std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
-        let pids = children.split_whitespace().map(str::to_owned).chain([own.to_string()]);
+        children.split_whitespace().map(str::to_owned).chain([own.to_string()]).collect()
+    }
+
+    /// How long it and its children have had a processor, in microseconds.
+    pub fn processor_micros(&self) -> f64 {
+        let threads = self
+            .processes()
+            .into_iter()
+            .filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
+        let nanos = |thread: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0)
+        };
+        threads.flatten().flatten().map(nanos).sum::<f64>() / 1_000.0
+    }
+
+    /// The most memory it and its children ever had.
+    pub fn peak_megabytes(&self) -> Result<f64> {
         let mut kilobytes = 0.0;
-        for pid in pids {
+        for pid in self.processes() {
             let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
             kilobytes +=
@@ -195,7 +211,9 @@ fn litellm(folder: &Path, peers: &Path, upstream: &str) -> Result<Subject> {
     std::fs::write(&file, config)?;
     let mut command = pinned(0, &program);
     command.arg("--config").arg(&file).args(["--port", &port.to_string(), "--host", "127.0.0.1"]);
-    command.env("LITELLM_LOG", "ERROR").env("LITELLM_TELEMETRY", "False");
+    // It does not start without a key that is hard to guess.
+    let key = "sk-5b1f0a7c93e24d68b0c7f1e2a49d83560c1e7f42";
+    command.env("LITELLM_MASTER_KEY", key).env("LITELLM_LOG", "ERROR").env("LITELLM_TELEMETRY", "False");
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let address = format!("127.0.0.1:{port}");
     let path = "/v1/chat/completions";
@@ -203,7 +221,7 @@ fn litellm(folder: &Path, peers: &Path, upstream: &str) -> Result<Subject> {
         name: "LiteLLM",
         address,
         path,
-        headers: String::new(),
+        headers: format!("authorization: Bearer {key}\r\n"),
         streams: false,
         child: Some(child),
     };

@@ -25,6 +25,9 @@ pub struct WorkArgs {
     /// End when nothing is left to claim, and nothing that was tried here waits for its next try
     #[arg(long)]
     pub until_empty: bool,
+    /// Give commands no token of the gateway, though one runs here
+    #[arg(long)]
+    pub no_gateway: bool,
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,

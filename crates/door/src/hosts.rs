@@ -2,6 +2,7 @@
 //! here, and can make its own name point here; it cannot choose the Host and Origin that the browser writes.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
@@ -9,23 +10,26 @@ use http::uri::{Authority, Uri};
 
 /// Names that lead to the address listened on, and that no stranger can make point there: `localhost` and addresses
 /// written as numbers. Ports are not looked at: a tunnel may have changed them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
     address: IpAddr,
+    /// How almost everybody writes it: known without being read.
+    usual: Arc<str>,
 }
 
 impl Hosts {
     /// Of a listener.
     pub fn of(address: SocketAddr) -> Self {
-        Self { address: address.ip().to_canonical() }
+        Self { address: address.ip().to_canonical(), usual: Arc::from(address.to_string()) }
     }
 
     /// Whether a request is addressed to one of them: the one Host header, and the target where it names a host.
     pub fn is_addressed(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let mut named = headers.get_all(HOST).iter();
         let (Some(host), None) = (named.next(), named.next()) else { return false };
-        let host = host.to_str().ok().and_then(|text| text.parse::<Authority>().ok());
-        host.is_some_and(|host| self.knows(&host)) && uri.authority().is_none_or(|target| self.knows(target))
+        let is_named = host.as_bytes() == self.usual.as_bytes() && !self.address.is_unspecified()
+            || host.to_str().ok().and_then(|text| text.parse().ok()).is_some_and(|host| self.knows(&host));
+        is_named && uri.authority().is_none_or(|target| self.knows(target))
     }
 
     /// Whether a request comes from one of them, or says nothing about where it comes from, as programs do.

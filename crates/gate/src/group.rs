@@ -120,31 +120,27 @@ impl Group {
 
 /// True if `text` fits `pattern`, where `*` stands for any characters and `?` for one.
 fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
-    // Where the last star stands, and how much of the text it has swallowed so far.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
+    let (mut pattern, mut text) = (pattern.chars(), text.chars());
+    // What follows the last star, and what it has not swallowed so far.
+    let mut star = None;
+    loop {
+        let (mut wanted, mut left) = (pattern.clone(), text.clone());
+        let Some(symbol) = left.next() else { return pattern.all(|symbol| symbol == '*') };
+        match wanted.next() {
             Some('*') => {
-                star = Some((p, t));
-                p += 1;
+                pattern = wanted.clone();
+                star = Some((wanted, text.clone()));
             }
-            Some(symbol) if *symbol == '?' || *symbol == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, swallowed)) => {
-                    star = Some((at, swallowed + 1));
-                    p = at + 1;
-                    t = swallowed + 1;
+            Some(one) if one == '?' || one == symbol => (pattern, text) = (wanted, left),
+            _ => match &mut star {
+                Some((behind, unswallowed)) => {
+                    unswallowed.next();
+                    (pattern, text) = (behind.clone(), unswallowed.clone());
                 }
                 None => return false,
             },
         }
     }
-    pattern[p..].iter().all(|symbol| *symbol == '*')
 }
 
 #[cfg(test)]

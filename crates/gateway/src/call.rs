@@ -13,7 +13,6 @@ use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use rota_gate::{Advice, Outcome, Permit, Priority, overload_wait};
-use serde::Deserialize;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{Api, Credentials};
@@ -26,13 +25,7 @@ use crate::route::Route;
 use crate::server::Shared;
 use crate::upstream::Upstream;
 use crate::verdict::Verdict;
-use crate::{headers, limits, route, verdict};
-
-/// What is looked for in the body of a call.
-#[derive(Deserialize)]
-struct Named {
-    model: Option<String>,
-}
+use crate::{headers, limits, members, route, verdict};
 
 /// Answers a request.
 pub(crate) async fn answer(
@@ -48,8 +41,9 @@ pub(crate) async fn answer(
     {
         parts.headers.insert(HOST, host);
     }
-    let found = route::find(&parts.method, parts.uri.path(), &parts.headers, &shared.apis);
-    let api = shared.api_of(&found, parts.uri.path());
+    let uri = parts.uri.clone();
+    let found = route::find(&parts.method, uri.path(), &parts.headers, &shared.apis);
+    let api = shared.api_of(&found, uri.path());
     let is_framed_twice = parts.version < Version::HTTP_2 && parts.headers.contains_key(TRANSFER_ENCODING);
     let mut response = match serve(&shared, &parts, body, found).await {
         Ok(response) => response,
@@ -66,7 +60,7 @@ async fn serve(
     shared: &Arc<Shared>,
     parts: &Parts,
     body: Incoming,
-    found: Route,
+    found: Route<'_>,
 ) -> Result<Response<Reply>, Refusal> {
     shared.door.check_address(parts).map_err(Refusal::Address)?;
     if found == Route::Greeting {
@@ -78,18 +72,22 @@ async fn serve(
     }
     match found {
         Route::Greeting | Route::Unknown => Err(Refusal::Unknown),
-        Route::Control(path) => crate::control::serve(shared, parts, &caller, &path).await,
-        Route::Upstream { name, path, is_gated } => {
-            let upstream = shared.upstream(&name).ok_or(Refusal::Unknown)?;
+        Route::Control(path) => Box::pin(crate::control::serve(shared, parts, &caller, path)).await,
+        Route::Upstream { index, path, is_gated } => {
+            let upstream = &shared.upstreams[index];
             let priority = priority(&parts.headers, caller.priority)?;
-            let uri = target(upstream, &path, parts.uri.query())?;
-            let headers = sent_headers(shared, parts, upstream)?;
+            let uri = target(upstream, path, &parts.uri)?;
+            let mut headers = sent_headers(shared, parts, upstream)?;
             let (body, _room) = read(shared, parts, body).await?;
-            let model = if is_gated { model_of(&body) } else { String::new() };
+            // Said also of nothing, so that no provider waits for more.
+            if !body.is_empty() || !matches!(parts.method, Method::GET | Method::HEAD) {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+            }
+            let model = if is_gated { model_of(&body) } else { Arc::from("") };
             let upstream = Arc::clone(upstream);
             let call =
                 Call { shared, upstream, caller, priority, method: &parts.method, uri, headers, body, model };
-            if is_gated { call.gated().await } else { call.free().await }
+            if is_gated { call.gated().await } else { Box::pin(call.free()).await }
         }
     }
 }
@@ -113,10 +111,16 @@ fn priority(headers: &HeaderMap, own: Priority) -> Result<Priority, Refusal> {
 }
 
 /// Only the path and the query are the caller's.
-fn target(upstream: &Upstream, path: &str, query: Option<&str>) -> Result<Uri, Refusal> {
-    let query = query.map_or(String::new(), |query| format!("?{query}"));
-    let text = format!("{}{path}{query}", upstream.target.base);
-    let path = PathAndQuery::try_from(text).map_err(|_| Refusal::Unknown)?;
+fn target(upstream: &Upstream, path: &str, asked: &Uri) -> Result<Uri, Refusal> {
+    let base = &upstream.target.base;
+    if base.is_empty()
+        && path == asked.path()
+        && let Some(same) = asked.path_and_query()
+    {
+        return Ok(Uri::from(same.clone()));
+    }
+    let query = asked.query().map_or(String::new(), |query| format!("?{query}"));
+    let path = PathAndQuery::try_from(format!("{base}{path}{query}")).map_err(|_| Refusal::Unknown)?;
     Ok(Uri::from(path))
 }
 
@@ -126,7 +130,7 @@ fn sent_headers(shared: &Shared, parts: &Parts, upstream: &Upstream) -> Result<H
         && key.is_none()
         && let Some(variable) = &upstream.key_env
     {
-        let (variable, upstream) = (variable.clone(), upstream.name.clone());
+        let (variable, upstream) = (variable.clone(), upstream.name.to_string());
         return Err(Refusal::NoKey { variable, upstream });
     }
     let (bare, bearer) = (key.map(|key| &key.bare), key.map(|key| &key.bearer));
@@ -176,9 +180,18 @@ async fn read<'a>(
     Ok((if rest.is_empty() { first } else { rest.freeze() }, room))
 }
 
-/// What cannot be read is the provider's to refuse.
-fn model_of(body: &[u8]) -> String {
-    serde_json::from_slice::<Named>(body).ok().and_then(|named| named.model).unwrap_or_default()
+/// What cannot be read is the provider's to refuse, and so is what names two.
+fn model_of(body: &[u8]) -> Arc<str> {
+    let mut models = Vec::new();
+    let is_object = members::each(body, |name, value| {
+        if name == b"model" {
+            models.push(value);
+        }
+    });
+    match models[..] {
+        [model] if is_object => Arc::from(serde_json::from_slice::<String>(model).unwrap_or_default()),
+        _ => Arc::from(""),
+    }
 }
 
 /// The wall clock, for what providers say in dates.
@@ -197,7 +210,7 @@ struct Call<'a> {
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
-    model: String,
+    model: Arc<str>,
 }
 
 /// What one attempt came to.
@@ -243,14 +256,14 @@ impl Call<'_> {
             attempts += 1;
             match self.attempt(permit, since, began, attempts, &mut overloads).await? {
                 Attempt::Answered(response) => return Ok(response),
-                Attempt::Again(wait) => self.pause(until, wait).await?,
+                Attempt::Again(wait) => Box::pin(self.pause(until, wait)).await?,
             }
         }
     }
 
     async fn permit(&self, until: Instant) -> Result<Permit, Refusal> {
         let request = rota_gate::Request::new(self.shared.name_of(&self.caller));
-        let request = request.priority(self.priority).model(self.model.as_str());
+        let request = request.priority(self.priority).model(&*self.model);
         let granted = timeout_at(until, self.upstream.gate.acquire_request(request)).await;
         match granted.map_err(|_| Refusal::Held)? {
             Ok(permit) => Ok(permit),
@@ -283,7 +296,7 @@ impl Call<'_> {
             Err(NoAnswer::Broken) => return Err(Refusal::Broken),
             Err(NoAnswer::Silent) => return Err(Refusal::Silent),
         };
-        if let Some(wait) = verdict::hold_back(answer.headers(), wall_clock()) {
+        if let Some(wait) = verdict::hold_back(answer.headers(), wall_clock) {
             // Only fails for a call that was ended by its name, which nobody does here.
             let _held_back = permit.hold_back(wait);
         }
@@ -291,7 +304,7 @@ impl Call<'_> {
             let waited = began.saturating_duration_since(since);
             return Ok(Attempt::Answered(self.relay(answer, link, Some(permit), waited, attempts)));
         }
-        let answer = self.whole(answer, link).await;
+        let answer = Box::pin(self.whole(answer, link)).await;
         let verdict = verdict::judge(answer.status(), answer.headers(), answer.body(), wall_clock());
         let (outcome, said) = match verdict {
             Verdict::Pass => (Outcome::Failed, None),
@@ -333,15 +346,15 @@ impl Call<'_> {
     }
 
     async fn send(&self) -> Result<(Response<Incoming>, Link), NoAnswer> {
+        self.upstream.links.call(|| self.request()).await
+    }
+
+    fn request(&self) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        // Said also of nothing, so that no provider waits for more.
-        if !self.body.is_empty() || !matches!(*self.method, Method::GET | Method::HEAD) {
-            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.body.len()));
-        }
-        self.upstream.links.call(request).await
+        request
     }
 
     /// All of an answer that may not be passed on, as far as it comes quickly.
@@ -380,10 +393,9 @@ impl Call<'_> {
         let (mut parts, body) = answer.into_parts();
         let is_gated = permit.is_some();
         let spending = Spending {
-            scope: self.caller.scope.clone(),
-            task: self.caller.task.clone(),
-            upstream: self.upstream.name.clone(),
-            model: self.model.clone(),
+            caller: Arc::clone(&self.caller),
+            upstream: Arc::clone(&self.upstream.name),
+            model: Arc::clone(&self.model),
             wait_ms: millis(waited),
         };
         let meter = if is_gated { Meter::of(&parts.headers) } else { Meter::off() };

@@ -8,14 +8,15 @@ use http::header::{
 use crate::config::{Api, Credentials};
 
 /// Where a caller shows its token when the key is its own.
-pub const TOKEN: &str = "x-rota-token";
+pub const TOKEN: HeaderName = HeaderName::from_static("x-rota-token");
 /// How urgent a caller says its call is.
-pub const PRIORITY: &str = "x-rota-priority";
+pub const PRIORITY: HeaderName = HeaderName::from_static("x-rota-priority");
 /// How long a call waited here.
 pub const WAIT: HeaderName = HeaderName::from_static("x-rota-wait-ms");
 /// How often it was sent.
 pub const ATTEMPTS: HeaderName = HeaderName::from_static("x-rota-attempts");
 
+const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const OURS: &str = "x-rota-";
 /// The first version that shows keys as Bearer.
@@ -65,9 +66,7 @@ pub fn to_upstream(
     }
     let takes_bearer = match api {
         Api::OpenAi => true,
-        Api::Anthropic => {
-            headers.get("anthropic-version").is_some_and(|version| version.as_bytes() >= BEARER_SINCE)
-        }
+        Api::Anthropic => headers.get(VERSION).is_some_and(|version| version.as_bytes() >= BEARER_SINCE),
     };
     let (name, value) = if takes_bearer { (AUTHORIZATION, bearer) } else { (API_KEY, key) };
     if let Some(value) = value {
@@ -79,25 +78,30 @@ pub fn to_upstream(
 /// What a client is sent.
 pub fn to_client(headers: &HeaderMap, waited_ms: u64, attempts: u32) -> HeaderMap {
     let mut sent = passed(headers);
-    sent.insert(WAIT, HeaderValue::from(waited_ms));
-    sent.insert(ATTEMPTS, HeaderValue::from(attempts));
+    sent.insert(WAIT, number(waited_ms));
+    sent.insert(ATTEMPTS, number(u64::from(attempts)));
     sent
 }
 
-/// The tokens a caller may mean, most certain first. With keys of their own callers show it apart.
-pub fn shown(headers: &HeaderMap, credentials: Credentials) -> Vec<&[u8]> {
-    let mut shown: Vec<&[u8]> = headers.get_all(TOKEN).iter().map(HeaderValue::as_bytes).collect();
-    if credentials == Credentials::Inject {
-        shown.extend(own_keys(headers));
+/// Of a call that nothing was in the way of, nothing need be written down.
+fn number(number: u64) -> HeaderValue {
+    match number {
+        0 => HeaderValue::from_static("0"),
+        1 => HeaderValue::from_static("1"),
+        _ => HeaderValue::from(number),
     }
-    shown
+}
+
+/// The tokens a caller may mean, most certain first. With keys of their own callers show it apart.
+pub fn shown(headers: &HeaderMap, credentials: Credentials) -> impl Iterator<Item = &[u8]> {
+    let own = (credentials == Credentials::Inject).then(|| own_keys(headers));
+    headers.get_all(TOKEN).iter().map(HeaderValue::as_bytes).chain(own.into_iter().flatten())
 }
 
 /// What a caller shows as keys.
-pub fn own_keys(headers: &HeaderMap) -> Vec<&[u8]> {
-    let mut shown: Vec<&[u8]> = headers.get_all(API_KEY).iter().map(HeaderValue::as_bytes).collect();
-    shown.extend(headers.get_all(AUTHORIZATION).iter().filter_map(|value| bearer(value.as_bytes())));
-    shown
+fn own_keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let bare = headers.get_all(API_KEY).iter().map(HeaderValue::as_bytes);
+    bare.chain(headers.get_all(AUTHORIZATION).iter().filter_map(|value| bearer(value.as_bytes())))
 }
 
 /// What is behind `Bearer `; the scheme's case does not matter.
@@ -184,8 +188,11 @@ mod tests {
     #[test]
     fn tokens_are_looked_for_where_they_belong() {
         let given = headers(&[("x-api-key", "a"), ("authorization", "bearer b"), ("x-rota-token", "c")]);
-        assert_eq!(shown(&given, Credentials::Inject), [b"c", b"a", b"b"]);
-        assert_eq!(shown(&given, Credentials::Pass), [b"c"]);
-        assert_eq!(shown(&headers(&[("authorization", "Basic b")]), Credentials::Inject), [b""; 0]);
+        let tokens = |headers: &HeaderMap, credentials| {
+            shown(headers, credentials).map(<[u8]>::to_vec).collect::<Vec<Vec<u8>>>()
+        };
+        assert_eq!(tokens(&given, Credentials::Inject), [b"c", b"a", b"b"]);
+        assert_eq!(tokens(&given, Credentials::Pass), [b"c"]);
+        assert_eq!(tokens(&headers(&[("authorization", "Basic b")]), Credentials::Inject), [b""; 0]);
     }
 }

@@ -26,6 +26,7 @@ pub mod headers;
 pub mod keeper;
 pub mod limits;
 mod link;
+mod members;
 mod meter;
 pub mod panel;
 mod refusal;

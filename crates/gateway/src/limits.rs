@@ -1,4 +1,4 @@
-//! What a client can send or hold at most. Each is written in docs/limits.md.
+//! What a client can send or hold at most. Each is written in docs/gateway-limits.md.
 
 use std::time::Duration;
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -55,15 +56,20 @@ impl Link {
     }
 
     async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, NoAnswer> {
-        let sent = self.sender.send_request(request);
+        let sent = self.sender.try_send_request(request);
         let mut sent = pin!(sent);
+        // What comes back was never sent.
+        let why = |mut error: TrySendError<_>| match error.take_message() {
+            Some(_) => NoAnswer::NotConnected,
+            None => NoAnswer::Broken,
+        };
         poll_fn(|cx| {
             if let Poll::Ready(answer) = sent.as_mut().poll(cx) {
-                return Poll::Ready(answer.map_err(|_| NoAnswer::Broken));
+                return Poll::Ready(answer.map_err(why));
             }
             self.is_closed = self.is_closed || Pin::new(&mut self.driver).poll(cx).is_ready();
             match sent.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(answer.map_err(|_| NoAnswer::Broken)),
+                Poll::Ready(answer) => Poll::Ready(answer.map_err(why)),
                 Poll::Pending if self.is_closed => Poll::Ready(Err(NoAnswer::Broken)),
                 Poll::Pending => Poll::Pending,
             }
@@ -86,17 +92,21 @@ impl Links {
     }
 
     /// Sends a request and waits for the head of the answer. A link that was used before may have been closed by the
-    /// provider just now: then it is tried once more, on a new one.
-    pub async fn call(&self, request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Link), NoAnswer> {
+    /// provider meanwhile: then it is sent on a new one, unless it was sent already.
+    pub async fn call(
+        &self,
+        request: impl Fn() -> Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Link), NoAnswer> {
         let answer = async {
             if let Some(mut link) = self.idle_link() {
-                match link.send(again(&request)).await {
+                match link.send(request()).await {
                     Ok(answer) => return Ok((answer, link)),
-                    Err(_) => drop(link),
+                    Err(NoAnswer::NotConnected) => drop(link),
+                    Err(other) => return Err(other),
                 }
             }
-            let mut link = self.connect().await?;
-            let answer = link.send(request).await?;
+            let mut link = Box::pin(self.connect()).await?;
+            let answer = link.send(request()).await?;
             Ok((answer, link))
         };
         timeout(limits::SILENCE, answer).await.unwrap_or(Err(NoAnswer::Silent))
@@ -152,15 +162,6 @@ impl Links {
         let name = ServerName::try_from(self.target.host().to_owned()).map_err(io::Error::other)?;
         Ok(Stream::Tls(Box::new(tls.connect(name, tcp).await?)))
     }
-}
-
-/// The same request; a body that is held costs nothing to send twice.
-fn again(request: &Request<Full<Bytes>>) -> Request<Full<Bytes>> {
-    let mut copy = Request::new(request.body().clone());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    copy
 }
 
 /// With TLS or without.

@@ -14,12 +14,11 @@ use serde::Deserialize;
 
 use crate::config::Price;
 use crate::limits::{METERED_BYTES, METERED_LINE_BYTES};
+use crate::members;
 
 /// What was read so far; each number is the largest seen, because streams repeat them as they grow.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Reading {
-    /// As the provider names it.
-    pub model: Option<String>,
     /// Sent, and neither kept nor had before.
     pub input: u64,
     /// Sent and kept by the provider.
@@ -51,15 +50,35 @@ impl Reading {
         parts.iter().fold(0, |sum: u64, (tokens, each)| sum.saturating_add(tokens.saturating_mul(*each)))
     }
 
-    fn see(&mut self, part: Part) {
-        for inner in [part.message, part.response].into_iter().flatten() {
-            self.see(*inner);
+    /// Takes in an answer or an event of either API. Anthropic's first event has it all inside, and so have OpenAI's
+    /// last ones.
+    fn see(&mut self, text: &[u8]) {
+        // Of what is no object nothing is known.
+        let _is_object = members::each(text, |name, value| match name {
+            b"message" | b"response" => {
+                let _is_object = members::each(value, |name, value| self.see_member(name, value));
+            }
+            _ => self.see_member(name, value),
+        });
+    }
+
+    fn see_member(&mut self, name: &[u8], value: &[u8]) {
+        match name {
+            b"usage" => {
+                if let Ok(usage) = serde_json::from_slice(value) {
+                    self.see_usage(&usage);
+                }
+            }
+            b"error" => {
+                let kind = serde_json::from_slice::<ErrorPart>(value).ok().and_then(|error| error.kind);
+                self.is_overloaded |= kind.as_deref() == Some("overloaded_error");
+            }
+            _ => {}
         }
-        self.model = part.model.or(self.model.take());
-        self.is_overloaded |=
-            part.error.is_some_and(|error| error.kind.as_deref() == Some("overloaded_error"));
-        let Some(usage) = part.usage else { return };
-        let cached = [usage.prompt_tokens_details, usage.input_tokens_details].into_iter().flatten();
+    }
+
+    fn see_usage(&mut self, usage: &Usage) {
+        let cached = [&usage.prompt_tokens_details, &usage.input_tokens_details].into_iter().flatten();
         let cached = cached.filter_map(|details| details.cached_tokens).max().unwrap_or(0);
         let input = usage.input_tokens.or(usage.prompt_tokens).unwrap_or(0).saturating_sub(cached);
         self.input = self.input.max(input);
@@ -67,18 +86,6 @@ impl Reading {
         self.cache_read = self.cache_read.max(usage.cache_read_input_tokens.unwrap_or(cached));
         self.output = self.output.max(usage.output_tokens.or(usage.completion_tokens).unwrap_or(0));
     }
-}
-
-/// What is looked for in an answer or an event of either API.
-#[derive(Deserialize)]
-struct Part {
-    model: Option<String>,
-    usage: Option<Usage>,
-    /// Anthropic's first event has it all inside.
-    message: Option<Box<Part>>,
-    /// And so have OpenAI's last ones.
-    response: Option<Box<Part>>,
-    error: Option<ErrorPart>,
 }
 
 #[derive(Deserialize)]
@@ -197,20 +204,14 @@ impl Reader {
 
     fn finish(&mut self) {
         let kept = std::mem::take(&mut self.kept);
-        if self.is_stream { self.line(&kept) } else { self.part(&kept) }
+        if self.is_stream { self.line(&kept) } else { self.reading.see(&kept) }
     }
 
     fn line(&mut self, line: &[u8]) {
         let Some(data) = line.strip_prefix(b"data:") else { return };
         let is_telling = |word: &[u8]| memmem::find(data, word).is_some();
         if is_telling(b"\"usage\"") || is_telling(b"\"error\"") {
-            self.part(data);
-        }
-    }
-
-    fn part(&mut self, text: &[u8]) {
-        if let Ok(part) = serde_json::from_slice::<Part>(text) {
-            self.reading.see(part);
+            self.reading.see(data);
         }
     }
 }
@@ -253,9 +254,9 @@ mod tests {
         Meter::of(&headers)
     }
 
-    fn reading(model: &str, numbers: [u64; 4]) -> Reading {
+    fn reading(numbers: [u64; 4]) -> Reading {
         let [input, cache_write, cache_read, output] = numbers;
-        Reading { model: Some(model.into()), input, cache_write, cache_read, output, is_overloaded: false }
+        Reading { input, cache_write, cache_read, output, is_overloaded: false }
     }
 
     const ANTHROPIC_STREAM: &str = concat!(
@@ -273,10 +274,10 @@ mod tests {
         let whole =
             r#"{"type":"message","model":"opus","content":[],"usage":{"input_tokens":9,"output_tokens":2}}"#;
         for (kind, text, expected) in [
-            ("text/event-stream; charset=utf-8", ANTHROPIC_STREAM, reading("opus", [25, 7, 100, 15])),
-            ("text/event-stream", chat, reading("gpt", [8, 0, 4, 3])),
-            ("text/event-stream", responses, reading("gpt", [10, 0, 2, 3])),
-            ("application/json", whole, reading("opus", [9, 0, 0, 2])),
+            ("text/event-stream; charset=utf-8", ANTHROPIC_STREAM, reading([25, 7, 100, 15])),
+            ("text/event-stream", chat, reading([8, 0, 4, 3])),
+            ("text/event-stream", responses, reading([10, 0, 2, 3])),
+            ("application/json", whole, reading([9, 0, 0, 2])),
         ] {
             for size in [1, 7, text.len()] {
                 let mut meter = meter(kind, "identity");
@@ -294,7 +295,7 @@ mod tests {
         let packed = gzip.finish().unwrap_or_else(|error| panic!("{error}"));
         let mut meter = meter("text/event-stream", "gzip");
         packed.chunks(5).for_each(|piece| meter.feed(piece));
-        assert_eq!(*meter.reading(), reading("opus", [25, 7, 100, 15]));
+        assert_eq!(*meter.reading(), reading([25, 7, 100, 15]));
     }
 
     #[test]
@@ -318,7 +319,7 @@ mod tests {
         assert!(matches!(&long, Meter::Plain(reader) if reader.kept.is_empty()), "nothing of it is kept");
         long.feed(b"\n");
         long.feed(ANTHROPIC_STREAM.as_bytes());
-        assert_eq!(*long.reading(), reading("opus", [25, 7, 100, 15]), "the next line counts again");
+        assert_eq!(*long.reading(), reading([25, 7, 100, 15]), "the next line counts again");
         let mut broken = meter("text/event-stream", "");
         broken
             .feed(b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n");
@@ -328,8 +329,8 @@ mod tests {
     #[test]
     fn costs() {
         let price = Price { input: 3_000, output: 15_000, cache_write: None, cache_read: None };
-        assert_eq!(reading("m", [1_000_000, 0, 0, 1_000_000]).cost(&price), 18_000_000_000);
-        assert_eq!(reading("m", [0, 100, 100, 0]).cost(&price), 100 * 3_750 + 100 * 300);
-        assert_eq!(reading("m", [u64::MAX, 1, 1, 1]).cost(&price), u64::MAX);
+        assert_eq!(reading([1_000_000, 0, 0, 1_000_000]).cost(&price), 18_000_000_000);
+        assert_eq!(reading([0, 100, 100, 0]).cost(&price), 100 * 3_750 + 100 * 300);
+        assert_eq!(reading([u64::MAX, 1, 1, 1]).cost(&price), u64::MAX);
     }
 }

@@ -1,22 +1,24 @@
 //! Which provider a request is for, and whether it needs a slot. Only the path decides, never a header or a body.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, Method};
 
 use crate::config::Api;
 
 /// Where a request goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Route {
+pub enum Route<'a> {
     /// Answered here, for whoever looks whether somebody is there.
     Greeting,
     /// Asked of the gateway itself.
-    Control(String),
+    Control(&'a str),
     /// To a provider.
     Upstream {
-        /// Which.
-        name: String,
+        /// Which, by its place in the list of providers.
+        index: usize,
         /// Behind the provider's base, with a slash in front.
-        path: String,
+        path: &'a str,
         /// Whether it takes a slot: calls of models do, and nothing else.
         is_gated: bool,
     },
@@ -28,39 +30,39 @@ pub enum Route {
 const CONTROL: &str = "rota";
 
 /// Finds it. `apis` are the known providers.
-pub fn find(method: &Method, path: &str, headers: &HeaderMap, apis: &[(String, Api)]) -> Route {
+pub fn find<'a>(method: &Method, path: &'a str, headers: &HeaderMap, apis: &[(String, Api)]) -> Route<'a> {
     if path == "/" && (method == Method::GET || method == Method::HEAD) {
         return Route::Greeting;
     }
     // A provider might resolve them, and leave the base it was given.
-    if decoded(path).split('/').any(|part| part == "." || part == "..") {
+    let plain = decoded(path);
+    if plain.split('/').any(|part| part == "." || part == "..") {
         return Route::Unknown;
     }
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     if first == CONTROL {
-        return Route::Control(path.trim_start_matches('/').to_owned());
+        return Route::Control(path.trim_start_matches('/'));
     }
-    if let Some((name, api)) = apis.iter().find(|(name, _)| name == first) {
+    if let Some(index) = apis.iter().position(|(name, _)| name == first) {
         let rest = &path.trim_start_matches('/')[first.len()..];
         if rest.is_empty() || rest == "/" {
             let is_look = method == Method::GET || method == Method::HEAD;
             return if is_look { Route::Greeting } else { Route::Unknown };
         }
-        return upstream(name, *api, method, rest);
+        return Route::Upstream {
+            index,
+            path: rest,
+            is_gated: is_gated(apis[index].1, method, &decoded(rest)),
+        };
     }
-    let Some(api) = bare(&decoded(path), headers) else { return Route::Unknown };
+    let Some(api) = bare(&plain, headers) else { return Route::Unknown };
     // The provider of the API's own name, else the first that speaks it.
     let own = if api == Api::Anthropic { "anthropic" } else { "openai" };
-    let named = apis.iter().find(|(name, speaks)| name == own && *speaks == api);
-    match named.or_else(|| apis.iter().find(|(_, speaks)| *speaks == api)) {
-        Some((name, api)) => upstream(name, *api, method, path),
+    let named = apis.iter().position(|(name, speaks)| name == own && *speaks == api);
+    match named.or_else(|| apis.iter().position(|(_, speaks)| *speaks == api)) {
+        Some(index) => Route::Upstream { index, path, is_gated: is_gated(api, method, &plain) },
         None => Route::Unknown,
     }
-}
-
-fn upstream(name: &str, api: Api, method: &Method, path: &str) -> Route {
-    let is_gated = method == Method::POST && is_model_call(api, &decoded(path));
-    Route::Upstream { name: name.to_owned(), path: path.to_owned(), is_gated }
 }
 
 /// Which API a path without a provider in front belongs to.
@@ -77,17 +79,21 @@ fn bare(path: &str, headers: &HeaderMap) -> Option<Api> {
     under("/v1/models").then_some(of_models)
 }
 
-/// Counting tokens, batches and everything else have limits of their own.
-fn is_model_call(api: Api, path: &str) -> bool {
+/// Calls of models are. Counting tokens, batches and everything else have limits of their own.
+fn is_gated(api: Api, method: &Method, path: &str) -> bool {
     let path = path.trim_end_matches('/');
-    match api {
+    let is_model_call = match api {
         Api::Anthropic => path.ends_with("/messages"),
         Api::OpenAi => path.ends_with("/chat/completions") || path.ends_with("/responses"),
-    }
+    };
+    is_model_call && method == Method::POST
 }
 
 /// With what is written as `%xx` made plain, as a provider may read it.
-fn decoded(path: &str) -> String {
+fn decoded(path: &str) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return Cow::Borrowed(path);
+    }
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
@@ -106,7 +112,7 @@ fn decoded(path: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -125,8 +131,8 @@ mod tests {
             Route::Greeting => "greeting".into(),
             Route::Unknown => "unknown".into(),
             Route::Control(path) => format!("control {path}"),
-            Route::Upstream { name, path, is_gated } => {
-                format!("{name} {path} {}", if is_gated { "gated" } else { "free" })
+            Route::Upstream { index, path, is_gated } => {
+                format!("{} {path} {}", apis[index].0, if is_gated { "gated" } else { "free" })
             }
         }
     }

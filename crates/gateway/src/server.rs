@@ -86,7 +86,8 @@ pub(crate) struct Shared {
     pub credentials: Credentials,
     pub hold: Duration,
     pub apis: Vec<(String, Api)>,
-    upstreams: Vec<Arc<Upstream>>,
+    /// In the order of `apis`.
+    pub upstreams: Vec<Arc<Upstream>>,
     next_call: AtomicU64,
     bodies_bytes: AtomicUsize,
     closing: watch::Sender<bool>,
@@ -94,15 +95,13 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
-        self.upstreams.iter().find(|upstream| upstream.name == name)
+        self.upstreams.iter().find(|upstream| *upstream.name == *name)
     }
 
     /// Whose shape a refusal has.
-    pub fn api_of(&self, route: &Route, path: &str) -> Api {
+    pub fn api_of(&self, route: &Route<'_>, path: &str) -> Api {
         match route {
-            Route::Upstream { name, .. } => {
-                self.upstream(name).map_or(Api::Anthropic, |upstream| upstream.api)
-            }
+            Route::Upstream { index, .. } => self.upstreams[*index].api,
             _ => call::api_of_path(path),
         }
     }
@@ -203,7 +202,7 @@ impl Gateway {
             let links = Links::new(upstream.url.clone(), &tls);
             upstreams.push(Arc::new(Upstream::new(name, upstream, key, gate, links)));
         }
-        let apis = upstreams.iter().map(|upstream| (upstream.name.clone(), upstream.api)).collect();
+        let apis = upstreams.iter().map(|upstream| (upstream.name.to_string(), upstream.api)).collect();
         let shared = Shared {
             door,
             keeper: Arc::new(keeper),
@@ -235,7 +234,7 @@ impl Gateway {
             .shared
             .upstreams
             .iter()
-            .map(|upstream| (upstream.name.clone(), upstream.gate.clone()))
+            .map(|upstream| (upstream.name.to_string(), upstream.gate.clone()))
             .collect();
         let mut connections = JoinSet::new();
         let accepting = self.accept_all(&listener, &mut connections);

@@ -1,6 +1,6 @@
 //! One provider: where it is, its key, its gate, the connections to it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};
@@ -11,7 +11,7 @@ use crate::config::{Api, Target, UpstreamConfig};
 use crate::link::Links;
 
 pub(crate) struct Upstream {
-    pub name: String,
+    pub name: Arc<str>,
     pub api: Api,
     pub target: Target,
     /// Host, as the provider knows itself.
@@ -50,7 +50,7 @@ impl Upstream {
     pub fn new(name: &str, config: &UpstreamConfig, key: Option<Key>, gate: Gate, links: Links) -> Self {
         let host = HeaderValue::from_str(config.url.authority.as_str());
         Self {
-            name: name.to_owned(),
+            name: Arc::from(name),
             api: config.api,
             target: config.url.clone(),
             host: host.unwrap_or_else(|_| unreachable!("an authority is visible ASCII")),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use rota_gate::parse_retry_after;
 use serde::Deserialize;
 
@@ -87,28 +87,65 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     millis.or_else(|| parse_retry_after(text("retry-after")?, now))
 }
 
+/// How a provider says of one of its budgets how large it is, how much is left, and when all of it is back.
+struct Told {
+    limit: HeaderName,
+    remaining: HeaderName,
+    reset: HeaderName,
+}
+
+impl Told {
+    const fn by(limit: &'static str, remaining: &'static str, reset: &'static str) -> Self {
+        let name = HeaderName::from_static;
+        Self { limit: name(limit), remaining: name(remaining), reset: name(reset) }
+    }
+}
+
+static TOLD: [Told; 6] = [
+    Told::by(
+        "anthropic-ratelimit-requests-limit",
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+    ),
+    Told::by(
+        "anthropic-ratelimit-tokens-limit",
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
+    ),
+    Told::by(
+        "anthropic-ratelimit-input-tokens-limit",
+        "anthropic-ratelimit-input-tokens-remaining",
+        "anthropic-ratelimit-input-tokens-reset",
+    ),
+    Told::by(
+        "anthropic-ratelimit-output-tokens-limit",
+        "anthropic-ratelimit-output-tokens-remaining",
+        "anthropic-ratelimit-output-tokens-reset",
+    ),
+    Told::by("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+    Told::by("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+];
+
 /// How long to start nothing more, by what an answer says of the provider's own budget: once a tenth or less is left,
 /// as long as another tenth takes to come back.
-pub fn hold_back(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    const ANTHROPIC: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens"];
-    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let is_low = |limit: Option<u64>, remaining: Option<u64>| match (limit, remaining) {
-        (Some(limit), Some(remaining)) => limit > 0 && remaining.saturating_mul(10) <= limit,
-        _ => false,
-    };
-    let anthropic = ANTHROPIC.into_iter().filter_map(|what| {
-        let name = |which: &str| format!("anthropic-ratelimit-{what}-{which}");
-        let low = is_low(number(&name("limit")), number(&name("remaining")));
-        let reset = text(&name("reset")).filter(|_| low).and_then(moment)?;
-        reset.duration_since(now).ok()
+pub fn hold_back(headers: &HeaderMap, now: impl Fn() -> SystemTime) -> Option<Duration> {
+    // Where none is told, none is looked for.
+    let is_told = |name: &HeaderName| name.as_str().contains("ratelimit-");
+    if !headers.keys().any(is_told) {
+        return None;
+    }
+    let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
+    let number = |name: &HeaderName| text(name)?.trim().parse::<u64>().ok();
+    let resets = TOLD.iter().filter_map(|told| {
+        let (remaining, limit) = (number(&told.remaining)?, number(&told.limit)?);
+        let is_low = limit > 0 && remaining.saturating_mul(10) <= limit;
+        let reset = text(&told.reset).filter(|_| is_low)?;
+        match moment(reset) {
+            Some(moment) => moment.duration_since(now()).ok(),
+            None => span(reset),
+        }
     });
-    let openai = ["requests", "tokens"].into_iter().filter_map(|what| {
-        let name = |which: &str| format!("x-ratelimit-{which}-{what}");
-        let low = is_low(number(&name("limit")), number(&name("remaining")));
-        text(&name("reset")).filter(|_| low).and_then(span)
-    });
-    anthropic.chain(openai).max().map(|reset| reset / 10)
+    resets.max().map(|reset| reset / 10)
 }
 
 /// A moment in RFC 3339.
@@ -239,7 +276,7 @@ mod tests {
             (&[(A_LIMIT, "1000"), (A_LEFT, "0"), (A_RESET, "1994-11-06T08:00:00Z")], None),
         ];
         for (list, millis) in cases {
-            assert_eq!(hold_back(&headers(list), now()), millis.map(Duration::from_millis), "{list:?}");
+            assert_eq!(hold_back(&headers(list), now), millis.map(Duration::from_millis), "{list:?}");
         }
     }
 }

@@ -5,9 +5,11 @@ use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rota_core::text::escaped;
+use rota_daemon::companion::Companion;
 use rota_daemon::runner::process::find_program;
 use rota_daemon::work::{self, GiveUp, Progress, Summary, Work};
 use rota_store::intents::Call;
@@ -16,6 +18,7 @@ use rota_verbs::Payload;
 use rota_verbs::claim::Claimed;
 use serde::Serialize;
 
+use super::gate::NearGateway;
 use super::number;
 use crate::args::Common;
 use crate::args_run::WorkArgs;
@@ -49,6 +52,10 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     if let Some(store) = locate::store_for_children(common)? {
         environment.insert("ROTA_STORE".into(), store.into());
     }
+    let mut companions: Vec<Arc<dyn Companion>> = Vec::new();
+    if !args.no_gateway {
+        companions.push(Arc::new(NearGateway::new(common)?));
+    }
     let work = Work {
         call: Call { scope: cx.scope.clone(), now: None, actor: Some(agent.clone()) },
         queue: args.queue,
@@ -62,6 +69,7 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
         environment,
         output_to_stderr: common.json,
         shims: super::shims(&locate::workspace()?.1)?,
+        companions,
     };
     let render = |grant: &Grant| output::markdown::claimed(&Claimed::of(grant.clone()));
     let mut view = View { idle: false, terminal: std::io::stderr().is_terminal() };

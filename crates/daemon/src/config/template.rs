@@ -44,6 +44,21 @@ pub const TEMPLATE: &str = "\
 #  priority_spread_secs: 60
 #  default_priority: normal
 
+# The gate as an HTTP proxy: with this section `rota up` runs a gateway too, and every agent gets a token of its own in
+# the place of the provider's key, which stays in the environment of rota (see docs/guides/gateway.md).
+#
+#     gateway:
+#       listen: 127.0.0.1:8787
+#       credentials: inject               # pass: agents log in by themselves
+#       hold_secs: 240                    # how long a call is held before its client is told to come again
+#       upstreams:
+#         anthropic: {url: \"https://api.anthropic.com\", key_env: ANTHROPIC_API_KEY}
+#         openai: {url: \"https://api.openai.com\", key_env: OPENAI_API_KEY}
+#       budget:
+#         usd_per_day: 20
+#         usd_per_task: 2
+#         prices: {\"claude-*\": {input: 3, output: 15}}   # dollars per million tokens
+
 # Below this much free space no new loop starts.
 #disk:
 #  min_free_gb: 5

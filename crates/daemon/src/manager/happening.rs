@@ -30,6 +30,8 @@ pub enum Happening {
     Spawned { id: String, children: usize },
     /// An upstream pushed back.
     RateLimited { upstream: String, retry_after_secs: i64, consecutive_hits: u32 },
+    /// An upstream that pushed back takes calls again.
+    OpenAgain { upstream: String },
     /// Loops that use a blocked upstream wait.
     NotSelecting { upstream: String, until: Option<String> },
     /// Too little space for new loops.

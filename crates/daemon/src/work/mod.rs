@@ -15,6 +15,7 @@ mod verdict;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rota_core::{LeaseId, Refusal, TaskId};
@@ -26,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::changes::{Changes, at};
+use crate::companion::{Companion, Held};
 use crate::desk::Desk;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
@@ -43,7 +45,7 @@ const POLL: Duration = Duration::from_secs(1);
 const GIVE_UP_AFTER: u32 = 3;
 
 /// What to work on, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Work {
     /// Where and who.
     pub call: Call,
@@ -69,6 +71,8 @@ pub struct Work {
     pub output_to_stderr: bool,
     /// Who starts it.
     pub shims: Shims,
+    /// Who else goes along.
+    pub companions: Vec<Arc<dyn Companion>>,
 }
 
 /// When a task that only ever fails here is parked. The queue `tasks` has no limit of its own, and would try for ever.
@@ -142,6 +146,8 @@ struct Running {
     orders: watch::Sender<Orders>,
     started: Instant,
     lease: HeldLease,
+    /// As companions know it, once they were told.
+    known_as: Option<Held>,
     /// Whether the lease is still ours to renew and to settle.
     is_held: bool,
     end: Option<Verdict>,
@@ -294,9 +300,21 @@ impl Worker<'_> {
         } else {
             None
         };
+        let mut known_as = None;
         if end.is_none() {
             let input = (self.render)(&grant);
-            let environment = job::environment(&self.work, task, &lease);
+            let mut environment = job::environment(&self.work, task, &lease);
+            let known = Held {
+                scope: self.work.call.scope.clone(),
+                task: task.clone(),
+                lease: lease.to_string(),
+                uses_api: None,
+            };
+            for companion in &self.work.companions {
+                let variables = companion.begun(&known);
+                environment.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+            }
+            known_as = Some(known);
             let run = job::run_of(&self.work, &lease, held.tenure);
             let shims = self.work.shims.clone();
             let id = rota_core::text::escaped(task.id.as_str());
@@ -310,15 +328,22 @@ impl Worker<'_> {
             });
             (self.tell)(Progress::Started { lease: lease.clone(), title: task.title.clone() });
         }
-        let running = Running { orders, started: Instant::now(), lease: held, is_held: true, end };
+        let running = Running { orders, started: Instant::now(), lease: held, known_as, is_held: true, end };
         self.running.insert(lease, running);
+    }
+
+    /// A lease is not used here any more.
+    fn forget(&mut self, lease: &LeaseId) {
+        if let Some(known) = self.running.remove(lease).and_then(|job| job.known_as) {
+            self.work.companions.iter().for_each(|companion| companion.ended(&known));
+        }
     }
 
     /// A command has ended; the next turn settles it.
     fn ended(&mut self, lease: LeaseId, end: JobEnd) {
         let Some(job) = self.running.get_mut(&lease) else { return };
         if !job.is_held {
-            self.running.remove(&lease);
+            self.forget(&lease);
             self.look = true;
             return;
         }

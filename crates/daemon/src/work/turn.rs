@@ -118,7 +118,7 @@ impl Worker<'_> {
             return job.extend(HeldLease::of(task, sent));
         };
         let took = job.started.elapsed();
-        self.running.remove(&lease);
+        self.forget(&lease);
         if let Some(due) = task.next_eligible_at {
             let wait = due.get().saturating_sub(task.updated_at.get()).max(0).unsigned_abs();
             // From after the answer, and a millisecond more: asked too early, the store would say that nothing is left.
@@ -148,7 +148,7 @@ impl Worker<'_> {
             if outcome == Some(AttemptOutcome::Failed) && !is_counted {
                 *self.failures.entry(lease.task.clone()).or_default() += 1;
             }
-            self.running.remove(&lease);
+            self.forget(&lease);
         } else if outcome != Some(AttemptOutcome::Done) {
             job.stop(self.stopping.unwrap_or(Urgency::Ask));
         }

@@ -23,7 +23,7 @@ const ENDED: usize = 4_096;
 pub const TOKEN_PREFIX: &str = "rota-";
 
 /// Whose a call is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Caller {
     /// The scope of the task.
     pub scope: String,
@@ -76,7 +76,8 @@ impl Callers {
         if let Some(known) = self.known().get(&hash).filter(|known| known.since.elapsed() < FRESH) {
             return Ok(Some(Arc::clone(&known.caller)));
         }
-        let Some((caller, lease)) = self.look_up(shown).await? else {
+        // Asking the store is rare and takes much room, which the state of every call would have to have.
+        let Some((caller, lease)) = Box::pin(self.look_up(shown)).await? else {
             self.known().remove(&hash);
             return Ok(None);
         };

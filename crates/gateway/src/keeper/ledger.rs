@@ -2,7 +2,7 @@
 //! second; a crash loses at most that.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rota_store::intents::Call;
@@ -19,17 +19,15 @@ use crate::refusal::Refusal;
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Whose usage an answer is.
-#[derive(Clone, Debug)]
 pub(crate) struct Spending {
-    pub scope: String,
-    pub task: String,
-    pub upstream: String,
-    pub model: String,
+    pub caller: Arc<Caller>,
+    pub upstream: Arc<str>,
+    pub model: Arc<str>,
     pub wait_ms: u64,
 }
 
-/// Scope, task, upstream, model.
-type Key = (String, String, String, String);
+/// Who, of which upstream and model.
+type Key = (Arc<Caller>, Arc<str>, Arc<str>);
 
 #[derive(Default)]
 struct Notes {
@@ -61,15 +59,15 @@ impl Ledger {
     }
 
     pub fn note(&self, spending: &Spending, reading: &Reading) {
-        let Spending { scope, task, upstream, model, wait_ms } = spending.clone();
-        let spend_nanos = self.budget.price(&model).map_or(0, |price| reading.cost(&price));
+        let Spending { caller, upstream, model, wait_ms } = spending;
+        let spend_nanos = self.budget.price(model).map_or(0, |price| reading.cost(&price));
         let mut notes = self.notes();
-        let key = (scope, task, upstream, model);
-        let row = notes.fresh.entry(key).or_insert_with_key(|(scope, task, upstream, model)| UsageRow {
-            scope: scope.clone(),
-            task: task.clone(),
-            upstream: upstream.clone(),
-            model: model.clone(),
+        let key = (Arc::clone(caller), Arc::clone(upstream), Arc::clone(model));
+        let row = notes.fresh.entry(key).or_insert_with(|| UsageRow {
+            scope: caller.scope.clone(),
+            task: caller.task.clone(),
+            upstream: upstream.to_string(),
+            model: model.to_string(),
             ..UsageRow::default()
         });
         row.requests += 1;
@@ -80,6 +78,11 @@ impl Ledger {
         row.spend_nanos = row.spend_nanos.saturating_add(spend_nanos);
     }
 
+    /// Whether there is anything to check.
+    pub fn has_budget(&self) -> bool {
+        self.budget.is_set()
+    }
+
     /// Why a call may not begin, if so.
     pub async fn check(
         &self,
@@ -88,9 +91,6 @@ impl Ledger {
         caller: &Caller,
         model: &str,
     ) -> Outcome<Option<Refusal>> {
-        if !self.budget.is_set() {
-            return Ok(None);
-        }
         if self.budget.price(model).is_none() {
             let model = rota_core::text::escaped(model).into_owned();
             return Ok(Some(Refusal::NoPrice(model)));

@@ -132,6 +132,17 @@ async fn what_may_be_charged_twice_is_not_sent_twice() {
     until("the slot is free", || lab.view().running == 0).await;
 }
 
+/// Nor is it on a connection that was used before: that it breaks does not say that nothing was worked on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_connection_that_breaks_is_no_reason_to_send_again() {
+    let lab =
+        Lab::start(|seen| if seen.number == 1 { vec![Step::Cut] } else { answer(200, &[], REPLY) }).await;
+    assert_eq!(lab.message().answer().await.status, 200);
+    until("the connection is kept", || lab.view().idle_connections == 1).await;
+    assert_eq!((lab.message().answer().await.status, lab.provider.seen().len()), (502, 2));
+    assert_eq!((lab.message().answer().await.status, lab.provider.seen().len()), (200, 3));
+}
+
 /// A provider that cannot be reached is tried again.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_connects_are_held() {

@@ -269,6 +269,48 @@ async fn limits_hold_and_the_rest_goes_on() {
     until("nothing is held", || lab.view().running == 0).await;
 }
 
+/// The bounds on time, which are minutes: a head that never ends, a body that stops, a client that takes nothing.
+/// `cargo test -p rota-gateway --test it slow_clients_are_dropped -- --ignored`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes more than two minutes"]
+async fn slow_clients_are_dropped() {
+    let piece = rota_testbed::provider::chunk(&[b'x'; 65_536]);
+    let lab = Lab::start(move |_| {
+        let mut steps = rota_testbed::provider::stream(&["data: first\n\n"]);
+        steps.insert(2, Step::Flood(piece.clone(), 1_000));
+        steps
+    })
+    .await;
+    let head = format!("POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nx-api-key: {}\r\n", lab.token);
+    let slow_head = async {
+        let mut stream = TcpStream::connect(lab.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // A byte now and then is not enough.
+        while stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    };
+    let slow_body = async {
+        let mut stream = TcpStream::connect(lab.address).await.unwrap();
+        stream.write_all(format!("{head}content-length: 9\r\n\r\n{{").as_bytes()).await.unwrap();
+        read_answer(&mut stream).await.status
+    };
+    let taking_nothing = async {
+        let _stream = lab.message().send().await;
+        until("it streams", || lab.view().running == 1).await;
+        let start = std::time::Instant::now();
+        while lab.view().running > 0 {
+            assert!(start.elapsed() < Duration::from_secs(240), "its slot is still held");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let bounded = tokio::time::timeout(Duration::from_secs(300), async {
+        tokio::join!(slow_head, slow_body, taking_nothing)
+    });
+    let ((), status, ()) = bounded.await.expect("all are dropped");
+    assert_eq!(status, 408);
+}
+
 /// A body that stops coming is not waited for in a slot.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_body_takes_no_slot() {

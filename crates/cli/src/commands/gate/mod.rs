@@ -1,5 +1,6 @@
 //! `rota gateway` and `rota gate`
 
+mod near;
 mod run;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use crate::args_gate::{
 use crate::errors::{CliError, CliResult};
 use crate::{locate, output};
 
+pub use near::NearGateway;
 pub use run::{Opened, told_as};
 
 /// How often a panel is drawn anew.
@@ -120,15 +122,21 @@ fn status(common: &Common, args: &GateStatusArgs) -> CliResult<ExitCode> {
     if !args.watch {
         return output::emit(common.json, look()?, Panel::text);
     }
-    loop {
-        let panel = look()?;
-        // From the top of an empty screen; what is not a terminal gets one picture after the other.
-        let clear =
-            if common.json || !rustix::termios::isatty(std::io::stdout()) { "" } else { "\u{1b}[H\u{1b}[2J" };
-        output::print(clear)?;
-        output::emit(common.json, panel, Panel::text)?;
-        std::thread::sleep(WATCH);
-    }
+    // From the top of an empty screen; what is not a terminal gets one picture after the other.
+    let is_screen = !common.json && rustix::termios::isatty(std::io::stdout());
+    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
+    runtime.block_on(async {
+        let stop = rota_serve::stop_signal().map_err(|error| CliError::Io(error.to_string()))?;
+        loop {
+            let panel = look()?;
+            output::print(if is_screen { "\u{1b}[H\u{1b}[2J" } else { "" })?;
+            output::emit(common.json, panel, Panel::text)?;
+            tokio::select! {
+                () = stop.cancelled() => return Ok(ExitCode::SUCCESS),
+                () = tokio::time::sleep(WATCH) => {}
+            }
+        }
+    })
 }
 
 fn exec(common: &Common, args: &GateExecArgs) -> CliResult<ExitCode> {

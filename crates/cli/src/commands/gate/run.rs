@@ -111,6 +111,7 @@ pub fn announce(opened: &Opened) -> CliResult<()> {
 
 /// `rota gateway`: until TERM or INT.
 pub fn alone(common: &Common, config: &GatewayConfig) -> CliResult<ExitCode> {
+    keep_to_itself();
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let (_, rota) = locate::workspace()?;
     let cx = locate::context(common)?;
@@ -127,6 +128,19 @@ pub fn alone(common: &Common, config: &GatewayConfig) -> CliResult<ExitCode> {
         opened.serve(stop.cancelled()).await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Agents of the same user must not read the key from this process: not from its environment in `/proc`, and not from a
+/// core dump. And each connection is a descriptor, of which the system gives few until it is asked.
+fn keep_to_itself() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    #[cfg(target_os = "linux")]
+    let _is_hidden = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let most = getrlimit(Resource::Nofile).maximum;
+    // A system that refuses is as it was.
+    let _no_dumps = setrlimit(Resource::Core, none);
+    let _raised = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
 }
 
 fn in_a_line(notice: &Notice, is_json: bool) -> String {
@@ -162,19 +176,15 @@ fn quota(upstream: &str, secs: Option<u64>) -> String {
 }
 
 /// What the daemon says of it, in its own words.
-pub fn told_as(notice: Notice) -> Option<Happening> {
+pub fn told_as(notice: Notice) -> Happening {
     match notice {
-        Notice::Blocked { upstream, secs: Some(secs), is_quota: false, hits } => {
-            Some(Happening::RateLimited {
-                upstream,
-                retry_after_secs: i64::try_from(secs).unwrap_or(i64::MAX),
-                consecutive_hits: hits,
-            })
-        }
-        Notice::Blocked { upstream, secs, .. } => {
-            Some(Happening::Trouble { problem: quota(&upstream, secs) })
-        }
-        Notice::Open { .. } => None,
-        Notice::StoreFault { problem } => Some(Happening::Trouble { problem }),
+        Notice::Blocked { upstream, secs: Some(secs), is_quota: false, hits } => Happening::RateLimited {
+            upstream,
+            retry_after_secs: i64::try_from(secs).unwrap_or(i64::MAX),
+            consecutive_hits: hits,
+        },
+        Notice::Blocked { upstream, secs, .. } => Happening::Trouble { problem: quota(&upstream, secs) },
+        Notice::Open { upstream } => Happening::OpenAgain { upstream },
+        Notice::StoreFault { problem } => Happening::Trouble { problem },
     }
 }

@@ -71,11 +71,7 @@ impl Beside {
             return Ok(Self(None));
         }
         let shown = show.clone();
-        let notices: Notices = Arc::new(move |notice| {
-            if let Some(happening) = told_as(notice) {
-                shown.see_beside(&happening);
-            }
-        });
+        let notices: Notices = Arc::new(move |notice| shown.see_beside(&told_as(notice)));
         let opened = Opened::new(cx, &setup.config, &section.config, &rota, notices).await?;
         let keeper = Arc::clone(opened.gateway.keeper());
         let identities = Identities::new(opened.way.clone(), token, Some(keeper), &rota).map_err(io)?;

@@ -81,6 +81,9 @@ impl Line {
                 json!({"retry_after_secs": retry_after_secs, "consecutive_hits": consecutive_hits,
                        "upstream": upstream}),
             ),
+            Happening::OpenAgain { upstream } => {
+                line(Info, "Open again after a limit", json!({"upstream": upstream}))
+            }
             Happening::NotSelecting { upstream, until } => line(
                 Debug,
                 "Rate limited, not selecting new loops",

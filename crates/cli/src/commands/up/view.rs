@@ -79,6 +79,7 @@ impl View {
                 );
                 self.paint("33", &words)
             }
+            Happening::OpenAgain { upstream } => format!("{} is open again", escaped(upstream)),
             Happening::DiskLow { available_gb } => {
                 self.paint("31", &format!("low disk space ({available_gb} GB): no new loops start"))
             }

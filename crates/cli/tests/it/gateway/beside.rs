@@ -99,18 +99,65 @@ fn a_blocked_upstream_holds_back_its_loops_only() {
         reason: "quota used up".into(),
     };
     rota_store::block_on(rota_store::Store::perform(&lab.open(), &keep)).unwrap();
+    let told = lab.path().join("told");
     let mut command = lab.command();
-    command.args(["up"]).env("ANTHROPIC_API_KEY", KEY).stderr(std::process::Stdio::null());
+    command.args(["up"]).env("ANTHROPIC_API_KEY", KEY).stderr(std::fs::File::create(&told).unwrap());
     let mut daemon = command.spawn().unwrap();
     let status = |id: &str| lab.line(&format!("loop show {id} --json")).ok();
     until("the other one is done", || {
         status("free").contains("\"status\": \"done\"") || status("free").contains("complete")
     });
     assert!(!lab.path().join("held.env").exists(), "it began though its upstream is blocked");
+    let tells = |words: &str| std::fs::read_to_string(&told).unwrap().contains(words);
+    until("the operator is told", || tells("anthropic: its quota is used up"));
     lab.line("gate unblock anthropic").ok();
     until("it begins", || lab.path().join("held.env").exists());
+    until("the operator is told of that, too", || tells("Open again after a limit upstream=anthropic"));
     lab.line("down").ok();
     assert!(daemon.wait().unwrap().success());
+}
+
+/// The commands of `rota work` get tokens of their leases from a gateway that runs here, by whomever it was started.
+#[test]
+fn work_beside_a_gateway() {
+    let provider = Provider::start(dialogue::reply);
+    let lab = lab_with(&provider, "");
+    let work = |id: &str, more: &[&str]| {
+        lab.line(&format!("task create {id} Work")).ok();
+        let script = format!("sh {}/agent.sh || test -z \"$ANTHROPIC_BASE_URL\"", lab.path().display());
+        let mut command = lab.command();
+        command
+            .args(["work", "--until-empty"])
+            .args(more)
+            .args(["--", "sh", "-c", &script])
+            .env("ANTHROPIC_API_KEY", KEY);
+        let ran = command.output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.success() && told.contains("1 done"), "{told}");
+        variables(&lab, id)
+    };
+    let before = work("before", &[]);
+    assert!(!before.contains_key("ANTHROPIC_BASE_URL"), "there is no gateway yet");
+    let running = super::Running::start(&lab);
+    let (one, two) = (work("one", &[]), work("two", &[]));
+    assert!(one["ANTHROPIC_BASE_URL"].starts_with(&running.url), "{}", one["ANTHROPIC_BASE_URL"]);
+    assert_ne!(one["ANTHROPIC_API_KEY"], two["ANTHROPIC_API_KEY"]);
+    assert!(one.values().chain(two.values()).all(|value| !value.contains(KEY)));
+    assert_eq!(provider.seen().len(), 2);
+    until("both are accounted for", || {
+        ["one", "two"]
+            .iter()
+            .all(|id| lab.line(&format!("gate usage --task {id}")).ok().contains("1 requests"))
+    });
+    until("its token is no longer good", || {
+        answer(ask(&running.url, &one["ANTHROPIC_API_KEY"])).starts_with("HTTP/1.1 401")
+    });
+    let without = work("without", &["--no-gateway"]);
+    assert!(!without.contains_key("ANTHROPIC_BASE_URL"));
+    running.signal("KILL");
+    drop(running);
+    let after = work("after", &[]);
+    assert!(!after.contains_key("ANTHROPIC_BASE_URL"), "nobody listens where the file says");
 }
 
 /// Without a gateway children get nothing of it.

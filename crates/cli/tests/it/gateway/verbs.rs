@@ -58,6 +58,108 @@ fn tokens_usage_and_the_panel() {
     }
 }
 
+/// A panel that is watched is drawn anew until somebody has seen enough, and that is no failure.
+#[test]
+fn a_watched_panel_goes_on_until_it_is_told() {
+    let provider = Provider::start(dialogue::reply);
+    let lab = lab_with(&provider, "");
+    let running = Running::start(&lab);
+    for (arguments, before, after) in [
+        (&["--json"][..], "\"completed\": 0", "\"completed\": 1"),
+        (&[], "Stats: 1 completed", "Stats: 2 completed"),
+    ] {
+        let seen = lab.path().join("seen");
+        let mut command = lab.command();
+        command.args(["gate", "status", "--watch"]).args(arguments);
+        let mut watching = command.stdout(std::fs::File::create(&seen).unwrap()).spawn().unwrap();
+        let shows = |words: &str| std::fs::read_to_string(&seen).unwrap().contains(words);
+        until("the panel is there", || shows(before));
+        assert!(!shows(after));
+        assert!(answer(running.ask(&operator(lab.path()))).starts_with("HTTP/1.1 200"));
+        until("it shows what changed", || shows(after));
+        let pid = watching.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        assert_eq!(watching.wait().unwrap().code(), Some(0));
+    }
+    drop(running);
+    let gone = lab.line("gate status --watch");
+    assert!(gone.code == 2 && gone.stderr.starts_with("error: no gateway runs at"), "{}", gone.stderr);
+}
+
+/// Z6: whatever a key came in, nothing that is kept or shown has it, and the process leaves no dump.
+#[test]
+fn secrets_are_in_nothing_that_is_kept() {
+    let provider = Provider::start(|seen| match seen.number {
+        // Providers repeat keys in their complaints.
+        0 => said(401, &[], &format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}")),
+        1 => said(500, &[], &format!("{{\"error\":\"{KEY} canary-upstream\"}}")),
+        _ => dialogue::reply(seen),
+    });
+    let lab = lab_with(&provider, "");
+    let running = Running::start(&lab);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", running.child.id())).unwrap();
+    let dumps = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(dumps.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{dumps}");
+    let (token, address) = (operator(lab.path()), running.url.trim_start_matches("http://"));
+    for body in [r#"{"model":"canary-model-is-shown","messages":"canary-body"}"#, "canary-nonsense", "{}"] {
+        let head = format!(
+            "POST /v1/messages?key=canary-query HTTP/1.1\r\nhost: {address}\r\nx-api-key: {token}\r\n"
+        );
+        let rest = format!(
+            "x-secret: canary-header\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        std::io::Write::write_all(&mut stream, format!("{head}{rest}").as_bytes()).unwrap();
+        assert!(answer(stream).starts_with("HTTP/1.1 "));
+    }
+    assert!(answer(running.ask("canary-wrong-token")).starts_with("HTTP/1.1 401"));
+    let shown = ["gate status", "gate status --json", "gate usage --json", "log --json"]
+        .map(|line| lab.line(line).ok());
+    running.signal("TERM");
+    let said = running.said();
+    drop(running);
+    let mut kept: Vec<(String, Vec<u8>)> = vec![("stderr".into(), said.into())];
+    kept.extend(shown.into_iter().map(|text| ("shown".into(), text.into_bytes())));
+    let mut folders = vec![lab.path().join(".rota")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.is_file() && path.file_name().is_some_and(|name| name != "token") {
+                kept.push((path.display().to_string(), std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+    for (place, bytes) in kept {
+        // The model's name is what usage is counted by.
+        let text = String::from_utf8_lossy(&bytes).replace("canary-model-is-shown", "");
+        assert!(!text.contains("canary") && !text.contains(&token), "found in {place}");
+    }
+}
+
+/// Z3: other hosts are let in only where somebody says so, who is warned, and they need a token all the same.
+#[test]
+fn a_listener_for_others_is_asked_for_by_name() {
+    let provider = Provider::start(dialogue::reply);
+    let lab = Lab::new();
+    let url = provider.url();
+    let config = format!("gateway: {{upstreams: {{anthropic: {{url: \"{url}\"}}}}}}\n");
+    std::fs::write(lab.path().join("rota.yml"), config).unwrap();
+    let here = lab.line("gate env --token x").ok();
+    assert!(here.contains("ANTHROPIC_BASE_URL='http://127.0.0.1:8787/anthropic'"), "{here}");
+    let running =
+        Running::of(lab.command().args(["gateway", "--listen", "0.0.0.0:0"]).env("ANTHROPIC_API_KEY", KEY));
+    assert!(running.said().contains("can be reached from other hosts"), "{}", running.said());
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &lab.path().join(".rota/token").metadata().unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(answer(running.ask("")).starts_with("HTTP/1.1 401"));
+    assert!(answer(running.ask(&operator(lab.path()))).starts_with("HTTP/1.1 200"));
+}
+
 /// A slot of the gate, for a command; whoever else wants one waits.
 #[test]
 fn exec_holds_a_slot() {
