@@ -88,6 +88,31 @@ async fn a_lease_has_a_token_and_an_account() {
     }
 }
 
+/// What an answer had said by the time it was cut, or its client hung up, was used all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_cut_is_paid_for() {
+    let lab = Lab::start(|seen| {
+        let start =
+            r#"data: {"type":"message_start","message":{"usage":{"input_tokens":30,"output_tokens":1}}}"#;
+        let mut steps = stream(&[&format!("{start}\n\n")]);
+        steps.pop();
+        steps.push(if seen.number == 0 { Step::Cut } else { Step::WaitForOpen });
+        steps
+    })
+    .await;
+    assert!(!lab.message().answer().await.is_whole);
+    assert_eq!(used_requests(&lab, 1).await[0].input_tokens, 30);
+    let mut client = lab.message().send().await;
+    let mut piece = [0; 4_096];
+    let mut text = String::new();
+    while !text.contains("message_start") {
+        let count = tokio::io::AsyncReadExt::read(&mut client, &mut piece).await.unwrap();
+        text.push_str(&String::from_utf8_lossy(&piece[..count]));
+    }
+    drop(client);
+    assert_eq!(used_requests(&lab, 2).await[0].input_tokens, 60);
+}
+
 /// The task says how urgent a call is; a caller may lower that and never raise it.
 #[tokio::test(flavor = "multi_thread")]
 async fn urgent_calls_go_first() {

@@ -56,7 +56,7 @@ async fn connections_to_the_provider_are_used_again() {
     assert_eq!((lab.view().completed, lab.view().running, lab.view().idle_connections), (20, 0, 1));
 }
 
-/// A provider that closes an idle connection just when it is used again is asked once more, on a new one.
+/// A provider that closes an idle connection is asked on a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_connection_is_replaced() {
     let lab = Lab::start(|seen| {
@@ -67,8 +67,11 @@ async fn a_dead_connection_is_replaced() {
         steps
     })
     .await;
-    for _ in 0..30 {
+    for number in 0..30 {
         assert_eq!(lab.message().answer().await.status, 200);
+        if number % 3 == 0 {
+            lab.provider.wait_until("it closed the connection", |provider| provider.connections().1 == 0);
+        }
     }
     assert_eq!(lab.provider.seen().len(), 30, "nothing was sent twice");
 }
@@ -210,6 +213,24 @@ async fn large_bodies_pass_and_larger_ones_do_not() {
     tokio::io::AsyncWriteExt::write_all(&mut client, text.as_bytes()).await.unwrap();
     let got = read_answer(&mut client).await;
     assert_eq!((got.status, got.text().contains("request_too_large")), (413, true));
+    // One that says nothing of its length is refused where it becomes too much.
+    let text = text.replace("content-length: 67108865", "transfer-encoding: chunked");
+    let (mut reading, mut writing) = tokio::net::TcpStream::connect(lab.address).await.unwrap().into_split();
+    let sending = tokio::spawn(async move {
+        let piece = chunk(&[b'y'; 1_024 * 1_024]);
+        tokio::io::AsyncWriteExt::write_all(&mut writing, text.as_bytes()).await.unwrap();
+        // Nobody takes all of it.
+        for _ in 0..70 {
+            if tokio::io::AsyncWriteExt::write_all(&mut writing, &piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut status = [0; 12];
+    tokio::time::timeout(SOON, reading.read_exact(&mut status)).await.unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 413");
+    sending.abort();
+    assert_eq!(lab.provider.seen().len(), 1);
 }
 
 /// HTTP/2 without TLS, as some clients speak it to a local address.
