@@ -3,8 +3,9 @@
 
 use rota_core::{Json, Status, TaskId, UnixMillis};
 
+use super::row;
+use super::sql::ForMany;
 use super::tx::SqliteTx;
-use super::{row, sql};
 use crate::fault::Fault;
 use crate::tx::{Moved, Row, fields_differ};
 
@@ -22,7 +23,7 @@ struct Patch<'a> {
 }
 
 impl<'a> Patch<'a> {
-    /// None for a move that `sql::UPDATE_LEASES` cannot say.
+    /// None for a move that `sql::ForMany::update_leases` cannot say.
     fn of(moved: &Moved<'a>) -> Option<Self> {
         let Moved { old, next, .. } = *moved;
         if !row::is_lease_alone(old, next) || next.events != old.events + 1 || fields_differ(old, next) {
@@ -50,7 +51,7 @@ fn anew<'a, T: PartialEq>(old: &Option<T>, next: &'a Option<T>) -> Option<Option
     }
 }
 
-/// Whether the events of two tasks that move alike have in common what `sql::APPEND_MANY` says once.
+/// Whether the events of two tasks that move alike have in common what `sql::ForMany::append` says once.
 fn of_one_occasion(left: &Moved<'_>, right: &Moved<'_>) -> bool {
     fn occasion<'a>(moved: &Moved<'a>) -> impl PartialEq + use<'a> {
         (moved.kind, moved.old.status, &moved.next.scope, moved.actor, moved.policy)
@@ -60,13 +61,14 @@ fn of_one_occasion(left: &Moved<'_>, right: &Moved<'_>) -> bool {
 
 impl SqliteTx {
     pub(super) fn move_all(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
+        let for_many = ForMany::of(moved.len());
         let mut rest = moved;
         while let Some(first) = rest.first() {
             let patch = Patch::of(first);
             let alike = |other: &&Moved<'_>| {
                 patch.is_some() && Patch::of(other) == patch && of_one_occasion(first, other)
             };
-            let count = 1 + rest[1..].iter().take(sql::MANY - 1).take_while(alike).count();
+            let count = 1 + rest[1..].iter().take(for_many.most - 1).take_while(alike).count();
             let (group, later) = rest.split_at(count);
             match &patch {
                 Some(patch) if group.len() > 1 => self.move_alike(group, patch)?,
@@ -81,7 +83,8 @@ impl SqliteTx {
     }
 
     fn move_alike(&self, group: &[Moved<'_>], patch: &Patch<'_>) -> Result<(), Fault> {
-        self.bound(sql::UPDATE_LEASES, |binder| {
+        let for_many = ForMany::of(group.len());
+        self.bound(&for_many.update_leases, |binder| {
             binder
                 .bind(patch.status.word())?
                 .bind(patch.fences)?
@@ -96,7 +99,7 @@ impl SqliteTx {
             }
             Ok(())
         })?;
-        self.bound(sql::APPEND_MANY, |binder| {
+        self.bound(&for_many.append, |binder| {
             if let Some(Moved { old, next, kind, actor, policy, .. }) = group.first() {
                 binder.bind(next.scope.as_str())?.bind(next.updated_at.get())?.bind(kind.word())?;
                 binder.bind(old.status.word())?.bind(next.status.word())?.bind(actor)?.bind(policy)?;
@@ -117,10 +120,10 @@ impl SqliteTx {
             return Ok(None);
         }
         let mut found: Vec<Option<Row>> = ids.iter().map(|_| None).collect();
-        for group in sorted.chunks(sql::MANY) {
+        for group in sorted.chunks(ForMany::of(ids.len()).most) {
             let mut wanted = group.iter();
             let bound = group.iter().map(|(_, id)| id.as_str());
-            let complete = self.each(sql::LONE_TASKS, scope, bound, |row| {
+            let complete = self.each(&ForMany::of(group.len()).lone_tasks, scope, bound, |row| {
                 let row = row::task(row)?;
                 let Some((place, _)) = wanted.next().filter(|(_, id)| **id == row.task.id) else {
                     return Ok(false);

@@ -86,7 +86,7 @@ impl SqliteStore {
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub fn statements() -> Vec<(&'static str, &'static str, &'static str)> {
-    sql::SERVED.to_vec()
+    [sql::SERVED, &sql::ForMany::served()].concat()
 }
 
 impl Shared {

@@ -35,10 +35,6 @@ pub(super) fn id(row: &SqlRow<'_>, column: usize) -> Read<TaskId> {
     row.get(column).map(TaskId::from_stored)
 }
 
-fn json(row: &SqlRow<'_>, column: usize) -> Read<Option<Json>> {
-    Ok(row.get::<_, Option<String>>(column)?.map(Json::from_stored))
-}
-
 /// '' is how a name that can be missing is kept in an index column.
 fn named(row: &SqlRow<'_>, column: usize) -> Read<Option<String>> {
     Ok(row.get::<_, Option<String>>(column)?.filter(|name| !name.is_empty()))
@@ -50,13 +46,14 @@ pub(super) fn status(row: &SqlRow<'_>, column: usize) -> Read<Status> {
 }
 
 /// How many columns `sql::columns!` has.
-pub(super) const TASK_COLUMNS: usize = 38;
+pub(super) const TASK_COLUMNS: usize = 39;
 
 /// Reads the columns of `sql::columns!`.
 pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
-    let steps: Option<String> = row.get(25)?;
-    let steps =
-        steps.map(|steps| serde_json::from_str(&steps).map_err(|error| unreadable(25, error.to_string())));
+    let has_more: bool = row.get(38)?;
+    let more = |column: usize| if has_more { row.get::<_, Option<String>>(column) } else { Ok(None) };
+    let steps = more(25)?
+        .map(|steps| serde_json::from_str(&steps).map_err(|error| unreadable(25, error.to_string())));
     let task = Task {
         seq: unsigned(row, 0)?,
         scope: row.get(1)?,
@@ -65,10 +62,10 @@ pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
         kind: named(row, 4)?,
         priority: optional_unsigned(row, 5)?,
         status: status(row, 6)?,
-        parent: row.get::<_, Option<String>>(7)?.map(TaskId::from_stored),
+        parent: more(7)?.map(TaskId::from_stored),
         depth: unsigned(row, 8)?,
-        triggered_by: row.get(9)?,
-        parent_iteration: optional_unsigned(row, 10)?,
+        triggered_by: more(9)?,
+        parent_iteration: if has_more { optional_unsigned(row, 10)? } else { None },
         artifact_present: row.get(11)?,
         iteration: unsigned(row, 12)?,
         tries: unsigned(row, 13)?,
@@ -84,12 +81,12 @@ pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
         description: row.get(23)?,
         category: row.get(24)?,
         steps: steps.transpose()?.unwrap_or_default(),
-        spec_ref: row.get(26)?,
-        reference: row.get(27)?,
-        payload: json(row, 28)?,
-        result: json(row, 29)?,
-        fail_reason: row.get(30)?,
-        parked_reason: row.get(31)?,
+        spec_ref: more(26)?,
+        reference: more(27)?,
+        payload: more(28)?.map(Json::from_stored),
+        result: more(29)?.map(Json::from_stored),
+        fail_reason: more(30)?,
+        parked_reason: more(31)?,
         created_at: time(row, 32)?,
         updated_at: time(row, 33)?,
         started_at: optional_time(row, 34)?,

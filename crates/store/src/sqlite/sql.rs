@@ -1,16 +1,18 @@
 //! The SQL of this store. Each text has its twin in the other SQL store, under the same name.
 
-/// How many tasks or events the statements for many take at most.
-pub const MANY: usize = 16;
+use std::sync::LazyLock;
 
-/// Every column of a task, in the order that `row.rs` reads and writes them.
+/// Every column of a task, in the order that `row.rs` reads them, and whether any of those is set that most tasks do
+/// without: to ask once takes less than to read each.
 macro_rules! columns {
     () => {
         "t.seq, t.scope, t.id, q.name, t.kind, t.priority, t.status, t.parent, t.depth, t.triggered_by, \
          t.parent_iteration, t.artifact_present, t.iteration, t.tries, t.attempts, t.limited_in_row, t.fence, \
          t.assignee, t.lease_expires_at, t.next_eligible_at, t.open_since, t.host, t.title, t.description, \
          t.category, t.steps, t.spec_ref, t.reference, t.payload, t.result, t.fail_reason, t.parked_reason, \
-         t.created_at, t.updated_at, t.started_at, t.finished_at, t.events, t.open_blockers"
+         t.created_at, t.updated_at, t.started_at, t.finished_at, t.events, t.open_blockers, \
+         coalesce(t.parent, t.triggered_by, t.parent_iteration, t.steps, t.spec_ref, t.reference, t.payload, t.result, \
+                  t.fail_reason, t.parked_reason) IS NOT NULL"
     };
 }
 
@@ -37,6 +39,73 @@ macro_rules! select_head {
     };
 }
 
+/// Statements for many tasks or events at once.
+pub struct ForMany {
+    /// How many at most.
+    pub most: usize,
+    /// Those of the tasks that have neither a parent nor dependents nor children, by id.
+    pub lone_tasks: String,
+    /// [`UPDATE_LEASE`] for tasks that move alike; null keeps what is there.
+    pub update_leases: String,
+    /// Events that have their first seven values in common. A failure ends the transaction anyway, so there is no need
+    /// to note how to undo the statement alone.
+    pub append: String,
+}
+
+impl ForMany {
+    /// The smallest that takes so many, or the largest.
+    pub fn of(count: usize) -> &'static Self {
+        // What is not bound is passed over, but not for nothing.
+        static SIZES: LazyLock<[ForMany; 2]> = LazyLock::new(|| [ForMany::new(16), ForMany::new(128)]);
+        let [small, large] = &*SIZES;
+        if count <= small.most { small } else { large }
+    }
+
+    /// Those that search, as in [`SERVED`].
+    #[cfg(feature = "conformance")]
+    pub fn served() -> Vec<(&'static str, &'static str, &'static str)> {
+        let of = |many: &'static Self| {
+            [
+                ("lone_tasks", many.lone_tasks.as_str(), "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
+                ("update_leases", many.update_leases.as_str(), "tasks PRIMARY KEY (rowid=?)"),
+            ]
+        };
+        [Self::of(1), Self::of(usize::MAX)].into_iter().flat_map(of).collect()
+    }
+
+    fn new(most: usize) -> Self {
+        let places = |first: usize, count: usize| -> Vec<String> {
+            (first..first + count).map(|number| format!("?{number}")).collect()
+        };
+        let events: Vec<String> =
+            (0..most).map(|event| format!("({})", places(8 + 4 * event, 4).join(", "))).collect();
+        Self {
+            most,
+            lone_tasks: format!(
+                select!(
+                    "WHERE t.scope = ?1 AND t.id IN ({}) AND t.parent IS NULL \
+                       AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.blocker = t.id) \
+                       AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.scope = ?1 AND c.parent = t.id) ORDER BY t.id"
+                ),
+                places(2, most).join(", ")
+            ),
+            update_leases: format!(
+                "UPDATE OR ROLLBACK tasks SET status = ?1, fence = fence + ?2, assignee = coalesce(?3, assignee), \
+                 lease_expires_at = ?4, result = coalesce(?5, result), updated_at = ?6, \
+                 started_at = coalesce(?7, started_at), finished_at = coalesce(?8, finished_at), events = events + 1, \
+                 stage = 0 WHERE seq IN ({})",
+                places(9, most).join(", ")
+            ),
+            append: format!(
+                "INSERT OR ROLLBACK INTO journal (scope, at, kind, from_status, to_status, actor, policy, task, number, \
+                 fence, data) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, column1, column2, column3, column4 \
+                 FROM (VALUES {}) WHERE column1 IS NOT NULL",
+                events.join(", ")
+            ),
+        }
+    }
+}
+
 pub const TASK: &str = select!("WHERE t.scope = ?1 AND t.id = ?2");
 /// A task that is about to change, and whether anybody follows it: a dependent or a child.
 pub const TASK_TO_CHANGE: &str = concat!(
@@ -45,12 +114,6 @@ pub const TASK_TO_CHANGE: &str = concat!(
     ", EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.blocker = ?2) \
        OR EXISTS (SELECT 1 FROM tasks c WHERE c.scope = ?1 AND c.parent = ?2) \
      FROM tasks t CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.id = ?2"
-);
-/// Those of up to [`MANY`] tasks that have neither a parent nor dependents nor children, by id.
-pub const LONE_TASKS: &str = select!(
-    "WHERE t.scope = ?1 AND t.id IN (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
-       AND t.parent IS NULL AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.blocker = t.id) \
-       AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.scope = ?1 AND c.parent = t.id) ORDER BY t.id"
 );
 pub const TASK_BY_SEQ: &str = select!("WHERE t.seq = ?1");
 /// Sorted after the search: asked for the order of ids, SQLite would walk every id of the scope.
@@ -175,11 +238,6 @@ pub const UPDATE_STATE: &str = "UPDATE tasks SET status = ?1, artifact_present =
 pub const UPDATE_LEASE: &str = "UPDATE tasks SET status = ?2, fence = ?3, assignee = ?4, lease_expires_at = ?5, \
      result = ?6, updated_at = ?7, started_at = ?8, finished_at = ?9, events = ?10, open_blockers = ?11, stage = 0 \
      WHERE seq = ?1";
-/// The same for up to [`MANY`] tasks that move alike; null keeps what is there.
-pub const UPDATE_LEASES: &str = "UPDATE OR ROLLBACK tasks SET status = ?1, fence = fence + ?2, \
-     assignee = coalesce(?3, assignee), lease_expires_at = ?4, result = coalesce(?5, result), updated_at = ?6, \
-     started_at = coalesce(?7, started_at), finished_at = coalesce(?8, finished_at), events = events + 1, stage = 0 \
-     WHERE seq IN (?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)";
 /// The part that an edit changes; `seq` last.
 pub const UPDATE_FIELDS: &str = "UPDATE tasks SET kind = ?1, priority = ?2, parent = ?3, depth = ?4, \
      triggered_by = ?5, parent_iteration = ?6, host = ?7, title = ?8, description = ?9, category = ?10, steps = ?11, \
@@ -209,14 +267,6 @@ pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blocke
 
 pub const APPEND: &str = "INSERT INTO journal (scope, at, kind, from_status, to_status, actor, policy, task, number, \
      fence, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-/// Up to [`MANY`] events that have their first seven values in common. A failure ends the transaction anyway, so there
-/// is no need to note how to undo the statement alone.
-pub const APPEND_MANY: &str = "INSERT OR ROLLBACK INTO journal (scope, at, kind, from_status, to_status, actor, policy, \
-     task, number, fence, data) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, column1, column2, column3, column4 FROM (VALUES \
-     (?8, ?9, ?10, ?11), (?12, ?13, ?14, ?15), (?16, ?17, ?18, ?19), (?20, ?21, ?22, ?23), (?24, ?25, ?26, ?27), \
-     (?28, ?29, ?30, ?31), (?32, ?33, ?34, ?35), (?36, ?37, ?38, ?39), (?40, ?41, ?42, ?43), (?44, ?45, ?46, ?47), \
-     (?48, ?49, ?50, ?51), (?52, ?53, ?54, ?55), (?56, ?57, ?58, ?59), (?60, ?61, ?62, ?63), (?64, ?65, ?66, ?67), \
-     (?68, ?69, ?70, ?71)) WHERE column1 IS NOT NULL";
 pub const EVENTS: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
      data FROM journal WHERE scope = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 pub const EVENTS_NEWEST: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, \
@@ -266,7 +316,6 @@ pub const GATE_TOKEN: &str =
 #[cfg(feature = "conformance")]
 pub const SERVED: &[(&str, &str, &str)] = &[
     ("TASK", TASK, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
-    ("LONE_TASKS", LONE_TASKS, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
     ("TASK_BY_SEQ", TASK_BY_SEQ, "t PRIMARY KEY (rowid=?)"),
     ("PAGE", PAGE, "t PRIMARY KEY (rowid>?)"),
     ("CHILDREN", CHILDREN, "t tasks_children (scope=? AND parent=?)"),
@@ -303,7 +352,6 @@ pub const SERVED: &[(&str, &str, &str)] = &[
     ("NEXT_DUE", NEXT_DUE, "tasks tasks_cooling (queue=?)"),
     ("RANK_DUE", RANK_DUE, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
     ("UPDATE_STATE", UPDATE_STATE, "tasks PRIMARY KEY (rowid=?)"),
-    ("UPDATE_LEASES", UPDATE_LEASES, "tasks PRIMARY KEY (rowid=?)"),
     ("UPDATE_FIELDS", UPDATE_FIELDS, "tasks PRIMARY KEY (rowid=?)"),
     ("SPECS", SPECS, "tasks tasks_specs (scope=? AND spec_ref>?)"),
     ("QUEUE", QUEUE, "queues sqlite_autoindex_queues_1 (scope=? AND name=?)"),
