@@ -169,3 +169,52 @@ fn streams_end_with_the_server() {
     assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
     assert!(stream.next().is_none());
 }
+
+/// Kilobytes that a process has in memory.
+fn resident(server: &Http) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Readers that do not read: the others hear everything, the server does not hoard, and whoever reads at last, cut off or
+/// not, has missed nothing.
+#[test]
+fn a_slow_reader_holds_up_nobody_and_misses_nothing() {
+    const TASKS: usize = 300;
+    const SLOW: usize = 20;
+    const BYTES: usize = 60 * 1_024;
+    let lab = Lab::new();
+    let server = Http::serve(&lab, &[]);
+    let mut slow: Vec<Stream> = (0..SLOW).map(|_| Stream::open(&server, "", None)).collect();
+    let mut quick = Stream::open(&server, "", None);
+    let (before, store) = (resident(&server), lab.open());
+    let hear_all = |stream: &mut Stream| {
+        let mut heard = 0;
+        while heard < TASKS {
+            match stream.next() {
+                Some(event) if event["event"] == "created" => {
+                    assert_eq!(event["task"], format!("t{heard}"));
+                    heard += 1;
+                }
+                Some(_) => {}
+                None => *stream = Stream::open(&server, "", Some(&stream.place)),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for at in 0..TASKS {
+                let (id, description) = (format!("t{at}"), Some("x".repeat(BYTES)));
+                let (title, queue) = ("T".to_owned(), "tasks".to_owned());
+                let task = Create { id, title, queue, description, ..Create::default() };
+                block_on(create(&Context::new(store.clone()), task)).unwrap();
+            }
+        });
+        hear_all(&mut quick);
+    });
+    let grown = resident(&server).saturating_sub(before);
+    let all = (TASKS * BYTES / 1_024) as u64;
+    assert!(grown < SLOW as u64 / 2 * all, "{grown} kB for {all} kB of events");
+    hear_all(&mut slow[0]);
+}
