@@ -89,7 +89,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("door", &["rota-store"]),
     ("gateway", &["rota-core", "rota-store", "rota-door", "rota-gate"]),
     ("daemon", &["rota-core", "rota-store", "rota-verbs", "rota-gateway", "rota-gate", "rota-door"]),
-    ("serve", &["rota-core", "rota-store", "rota-verbs", "rota-door"]),
+    ("serve", &["rota-core", "rota-store", "rota-verbs", "rota-door", "rota-gateway"]),
     (
         "cli",
         &["rota-core", "rota-store", "rota-verbs", "rota-gateway", "rota-door", "rota-daemon", "rota-serve"],

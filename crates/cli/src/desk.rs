@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use rota_gateway::panel::Panel;
 use rota_serve::client::{ClientFault, Endpoint};
 use rota_store::{AnyStore, block_on};
 use rota_verbs::said::Nature;
@@ -43,6 +44,12 @@ impl Desk {
 }
 
 impl Remote {
+    /// The gates, as far as the server knows any.
+    pub fn panel(&self) -> CliResult<Option<Panel>> {
+        rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
+        Ok(block_on(self.endpoint.panel())?)
+    }
+
     fn ask<V: Verb>(&self, input: &V) -> CliResult<V::Payload> {
         rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
         let surroundings: Vec<(&str, Cow<'_, str>)> =

@@ -97,6 +97,17 @@ pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
     }
 }
 
+/// The server that is asked instead of a store, if one is named.
+pub fn remote(common: &Common) -> CliResult<Option<Box<Remote>>> {
+    let (base, _) = base()?;
+    let configured = configured_below(common, &base)?;
+    let Some(address) = server_address(common, &configured)? else { return Ok(None) };
+    match server(common, &configured, &base, &address)? {
+        Desk::Server(remote) => Ok(Some(remote)),
+        Desk::Store(_) => Ok(None),
+    }
+}
+
 /// Whom to ask: the store that flags, variables and configuration name, or a server.
 pub fn desk(common: &Common) -> CliResult<Desk> {
     let (base, here) = base()?;

@@ -1,5 +1,7 @@
 //! Others who want to know which leases are held here: what gives agents a token of their own, for one.
 
+use std::time::Duration;
+
 use rota_core::Task;
 
 /// Somebody who goes along with every run.
@@ -9,6 +11,9 @@ pub trait Companion: Send + Sync {
 
     /// Its lease is not used here any more.
     fn ended(&self, held: &Held);
+
+    /// A tick took so long.
+    fn ticked(&self, _took: Duration) {}
 }
 
 /// A lease that is held here.

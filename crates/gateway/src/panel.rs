@@ -2,18 +2,19 @@
 
 use std::fmt::Write;
 
-use rota_gate::{Details, Priority};
+use rota_gate::{Details, GroupView, Priority};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// All gates.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Panel {
     /// By name.
     pub upstreams: Vec<GateView>,
 }
 
 /// One gate.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GateView {
     /// Of which provider.
@@ -53,10 +54,25 @@ pub struct GateView {
     pub peak_running: usize,
     /// Connections to the provider that nobody uses now.
     pub idle_connections: usize,
+    /// The window of each group of models; the last one is that of all others.
+    #[serde(default)]
+    pub windows: Vec<WindowView>,
+}
+
+/// How full a window is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WindowView {
+    /// The group whose budget it is.
+    pub group: String,
+    /// Calls that began in the last window.
+    pub starts: usize,
+    /// Calls that may.
+    pub max_starts: usize,
 }
 
 /// Why nothing goes to a provider.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Block {
     /// A quota is used up.
@@ -66,7 +82,7 @@ pub struct Block {
 }
 
 /// One call.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallView {
     /// Its name.
@@ -118,7 +134,14 @@ impl GateView {
             peak_queued: state.stats.peak_queue_depth,
             peak_running: state.stats.peak_concurrent,
             idle_connections,
+            windows: details.groups.iter().map(WindowView::of).collect(),
         }
+    }
+}
+
+impl WindowView {
+    fn of(group: &GroupView) -> Self {
+        Self { group: group.name.to_string(), starts: group.starts, max_starts: group.max_starts }
     }
 }
 
@@ -240,6 +263,7 @@ mod tests {
             peak_queued: 2,
             peak_running: 2,
             idle_connections: 0,
+            windows: Vec::new(),
         };
         let blocked = GateView {
             upstream: "openai".into(),

@@ -13,6 +13,7 @@ use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rota_gateway::panel::Panel;
 use rota_store::Secret;
 use rota_verbs::Verb;
 use rota_verbs::verb::Method;
@@ -20,7 +21,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::http::PREFIX;
+use crate::http::{GATE, PREFIX};
 use crate::listen::Told;
 
 /// How long it may take to reach a server.
@@ -106,6 +107,20 @@ impl Endpoint {
             return Err(ClientFault::Refused(Box::new(told)));
         }
         serde_json::from_slice(&answer).map_err(|error| self.stranger(error))
+    }
+
+    /// The gates, as far as the server knows any.
+    pub async fn panel(&self) -> Result<Option<Panel>, ClientFault> {
+        let path = GATE.strip_prefix(PREFIX).unwrap_or(GATE);
+        let (status, answer) = self.send("GET", path, "", None).await?;
+        match status {
+            StatusCode::OK => serde_json::from_slice(&answer).map(Some).map_err(|error| self.stranger(error)),
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => {
+                let told: Told = serde_json::from_slice(&answer).map_err(|_| self.stranger(status))?;
+                Err(ClientFault::Refused(Box::new(told)))
+            }
+        }
     }
 
     async fn send(

@@ -25,6 +25,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use rota_daemon::shim::attend::Shims;
 
+pub use self::gate::gates;
 use crate::args::{Cli, Command};
 use crate::errors::{CliError, CliResult, command_path};
 use crate::output;

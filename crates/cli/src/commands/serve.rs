@@ -36,6 +36,7 @@ pub fn run(common: &Common, args: &ServeArgs) -> CliResult<ExitCode> {
     let api = Api::new(Settings {
         context: locate::context(common)?,
         policy_file: Some(locate::policy_file(common)?),
+        gates: Some(super::gate::gates(common)?),
     });
     block_on(async {
         let open = open(address, "").await?;
@@ -50,7 +51,7 @@ pub fn run(common: &Common, args: &ServeArgs) -> CliResult<ExitCode> {
 }
 
 /// Where traces go, as OpenTelemetry's own variables say it; none where they are not asked for.
-fn collector() -> CliResult<Option<Target>> {
+pub fn collector() -> CliResult<Option<Target>> {
     let whole = locate::variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")?;
     let base = locate::variable("OTEL_EXPORTER_OTLP_ENDPOINT")?;
     let address = whole.or_else(|| base.map(|base| format!("{}/v1/traces", base.trim_end_matches('/'))));

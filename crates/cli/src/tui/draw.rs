@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, Tab
 use rota_core::text::escaped;
 use rota_verbs::overview::Overview;
 
-use super::view::{Act, Line, Mode, Pane, View};
+use super::view::{Act, Line, Mode, Pane, Sample, View};
 
 const KEYS: &str = "1-6 pane  j/k move  / search  s sort  w why  p pause  r resume  ? help  q quit";
 
@@ -219,22 +219,49 @@ fn gate(frame: &mut Frame<'_>, area: Rect, view: &View, look: &Look) {
         Constraint::Length(used_height),
     ])
     .areas(area);
-    let limited =
-        view.data.overview.as_ref().is_some_and(|seen| seen.blocks.iter().any(|block| block.blocked));
+    let limited = view
+        .data
+        .overview
+        .as_ref()
+        .is_some_and(|seen| seen.blocks.iter().any(|block| block.blocked))
+        || view.data.panel.as_ref().is_some_and(|panel| panel.upstreams.iter().any(|gate| gate.rate_limited));
     let word = if limited { "Yes" } else { "No" };
     let style = if limited { look.alarm() } else { look.of(Color::Green) };
     let line = TextLine::from(vec![Span::raw("Rate Limited: "), Span::styled(word, style)]);
     frame.render_widget(Paragraph::new(line), head);
-    lines(frame, table, view, look);
-    let width = usize::from(chart.width.saturating_sub(2));
-    let samples: Vec<u64> = view.chart.iter().rev().take(width).rev().map(|sample| sample.requests).collect();
-    let blocked = view.chart.iter().rev().take(width).filter(|sample| sample.blocked).count();
-    let title = format!(" calls per look, blocked in {blocked} of the last {} ", samples.len());
-    let spark =
-        Sparkline::default().data(&samples).style(if limited { look.alarm() } else { look.of(Color::Cyan) });
-    frame.render_widget(spark.block(Block::bordered().title(title)), chart);
+    match &view.data.panel {
+        Some(panel) => {
+            let text = panel.text();
+            let frames: Vec<TextLine<'_>> = text.lines().map(TextLine::raw).collect();
+            frame.render_widget(Paragraph::new(frames), table);
+        }
+        None => lines(frame, table, view, look),
+    }
+    gate_chart(frame, chart, view, if limited { look.alarm() } else { look.of(Color::Cyan) });
     let used: Vec<TextLine<'_>> = used.into_iter().map(TextLine::raw).collect();
     frame.render_widget(Paragraph::new(used), bottom);
+}
+
+/// How full the window is, look by look, where a gateway runs; else how many calls there were.
+fn gate_chart(frame: &mut Frame<'_>, area: Rect, view: &View, style: Style) {
+    let width = usize::from(area.width.saturating_sub(2));
+    let shown: Vec<&Sample> = view.chart.iter().rev().take(width).rev().collect();
+    let blocked = shown.iter().filter(|sample| sample.blocked).count();
+    let blocked = format!("blocked in {blocked} of the last {}", shown.len());
+    let mut chart = Sparkline::default().style(style);
+    let title = match shown.last().and_then(|sample| sample.window) {
+        Some((starts, most)) => {
+            chart = chart
+                .max(most.max(1))
+                .data(shown.iter().map(|sample| sample.window.map_or(0, |(starts, _)| starts)));
+            format!(" window {starts} of {most}, {blocked} ")
+        }
+        None => {
+            chart = chart.data(shown.iter().map(|sample| sample.requests));
+            format!(" calls per look, {blocked} ")
+        }
+    };
+    frame.render_widget(chart.block(Block::bordered().title(title)), area);
 }
 
 fn usage(overview: &Overview) -> Vec<String> {

@@ -9,6 +9,7 @@ use rota_core::UnixMillis;
 use rota_core::text::escaped;
 use rota_daemon::folders::Folders;
 use rota_daemon::iteration::OUTPUT;
+use rota_serve::http::Gates;
 use rota_verbs::TaskPayload;
 use rota_verbs::table::{
     CancelLoop, ExplainTask, ListLoops, ListTasks, PauseTask, PlanLeases, ReiterateLoop, ResetTask,
@@ -53,7 +54,13 @@ pub enum Task {
 }
 
 /// Loads at once when something is wanted, and again and again after that, as often as it is cheap.
-pub fn run(desk: &Desk, folders: Option<&Folders>, tasks: &Receiver<Task>, told: &Sender<Happened>) {
+pub fn run(
+    desk: &Desk,
+    folders: Option<&Folders>,
+    gates: &Gates,
+    tasks: &Receiver<Task>,
+    told: &Sender<Happened>,
+) {
     let mut wanted = Wanted { pane: Pane::Fleet, queue: "loops".to_owned(), task: None };
     let mut rest = Duration::ZERO;
     loop {
@@ -69,7 +76,7 @@ pub fn run(desk: &Desk, folders: Option<&Folders>, tasks: &Receiver<Task>, told:
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let start = Instant::now();
-        let data = load(desk, folders, &wanted)
+        let data = load(desk, folders, gates, &wanted)
             .unwrap_or_else(|error| Data { trouble: Some(error.in_words()), ..Data::default() });
         if told.send(Happened::Loaded(wanted.clone(), Box::new(data))).is_err() {
             return;
@@ -99,7 +106,7 @@ fn done(desk: &Desk, act: Act, id: &str) -> CliResult<String> {
     Ok(format!("done: {} {shown}", act.words()))
 }
 
-fn load(desk: &Desk, folders: Option<&Folders>, wanted: &Wanted) -> CliResult<Data> {
+fn load(desk: &Desk, folders: Option<&Folders>, gates: &Gates, wanted: &Wanted) -> CliResult<Data> {
     let overview = desk.ask(ShowOverview {})?;
     let now = overview.now;
     let mut data = Data::default();
@@ -117,7 +124,13 @@ fn load(desk: &Desk, folders: Option<&Folders>, wanted: &Wanted) -> CliResult<Da
                 data.lines = text.lines().map(line).collect();
             }
         }
-        Pane::Gate => data.lines = overview.blocks.iter().map(|block| gate_line(block, now)).collect(),
+        Pane::Gate => {
+            data.lines = overview.blocks.iter().map(|block| gate_line(block, now)).collect();
+            data.panel = match desk {
+                Desk::Store(_) => gates(),
+                Desk::Server(remote) => remote.panel()?,
+            };
+        }
         Pane::Tree => {
             let tree = desk.ask(ShowTree { id: None })?;
             let texts = output::loops::tree(&tree);

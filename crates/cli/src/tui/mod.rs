@@ -24,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::load::{Task, Wanted};
 use self::view::{Data, Order, View};
 use crate::args::Common;
+use crate::commands::gates;
 use crate::desk::Desk;
 use crate::errors::{CliError, CliResult};
 use crate::locate;
@@ -60,12 +61,13 @@ pub fn run(common: &Common) -> CliResult<ExitCode> {
         }
         Desk::Server(_) => None,
     };
+    let gates = gates(common)?;
     let has_color = locate::variable("NO_COLOR")?.is_none();
     let (told, happened) = mpsc::channel();
     hear_signals(told.clone())?;
     let (tasks, orders) = mpsc::channel();
     let loaded = told.clone();
-    std::thread::spawn(move || load::run(&desk, folders.as_ref(), &orders, &loaded));
+    std::thread::spawn(move || load::run(&desk, folders.as_ref(), &gates, &orders, &loaded));
     let mut terminal = Screen::open()?;
     std::thread::spawn(move || read_keys(&told));
     show(&mut terminal.0, View::new(has_color), &happened, &tasks)

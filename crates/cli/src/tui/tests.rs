@@ -5,6 +5,7 @@ use expect_test::{ExpectFile, expect_file};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use rota_core::UnixMillis;
+use rota_gateway::panel::Panel;
 use rota_verbs::overview::{BlockPayload, Overview, QueueOverview, UsagePayload};
 
 use super::draw::draw;
@@ -90,7 +91,7 @@ fn view(pane: Pane, full: bool, limited: bool) -> View {
         let subject = if pane == Pane::Queue { "queue loops".to_owned() } else { String::new() };
         let footnote =
             if full && pane == Pane::Tree { vec!["loop-0 is blocked by: nothing".into()] } else { vec![] };
-        view.take(Data { overview: Some(overview), lines, subject, footnote, trouble: None });
+        view.take(Data { overview: Some(overview), lines, subject, footnote, ..Data::default() });
     }
     view
 }
@@ -236,4 +237,33 @@ fn the_selection_stays_on_its_task() {
     one.take(Data { lines: Vec::new(), ..Data::default() });
     assert_eq!((one.selected, one.selected_id()), (0, None));
     assert!(one.data.overview.is_some(), "what was not loaded again stays");
+}
+
+/// The panel of a gateway that runs, and how its window fills.
+#[test]
+fn the_gate_live() {
+    let panel = |starts: usize, limited: bool| -> Panel {
+        let call = |id: &str, priority: &str, is_running: bool, for_ms: u64| serde_json::json!({"id": id, "priority": priority, "group": "*", "isRunning": is_running, "forMs": for_ms});
+        let calls = [
+            call("exec-001", "high", true, 2_345),
+            call("exec-\u{1b}[2J", "normal", true, 3_100),
+            call("exec-011", "low", false, 5_200),
+        ];
+        serde_json::from_value(serde_json::json!({"upstreams": [{
+            "upstream": "anthropic", "running": 2, "slots": 10, "slotsNow": 10, "queued": 1, "rateLimited": limited,
+            "hits": 0, "ramping": false, "calls": calls, "completed": 1_234, "rateLimitedCalls": 12, "cancelled": 0,
+            "totalWaitMs": 0, "totalRunMs": 2_838_200, "peakQueued": 2, "peakRunning": 2, "idleConnections": 0,
+            "windows": [{"group": "opus", "starts": 1, "maxStarts": 50}, {"group": "*", "starts": starts, "maxStarts": 40}],
+        }]}))
+        .unwrap()
+    };
+    let mut view = View::new(false);
+    view.pane = Pane::Gate;
+    for starts in [0, 4, 10, 30, 40] {
+        let (overview, panel) = (Some(overview(true, false)), Some(panel(starts, starts == 40)));
+        view.take(Data { overview, panel, ..Data::default() });
+    }
+    let screen = screen(&view, 80, 24);
+    assert!(is_harmless(&screen), "{screen}");
+    expect_file!["screens/gate-live.txt"].assert_eq(&screen);
 }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use rota_gateway::panel::Panel;
 use rota_verbs::overview::Overview;
 
 /// One way to look at the fleet.
@@ -71,6 +72,8 @@ pub struct Data {
     pub lines: Vec<Line>,
     /// What the lines are about: a queue, a task.
     pub subject: String,
+    /// The gates as they are now, where a gateway runs.
+    pub panel: Option<Panel>,
     /// Beneath the lines: what the selected one waits for.
     pub footnote: Vec<String>,
     /// What went wrong while loading.
@@ -132,10 +135,12 @@ pub enum Mode {
 /// How many samples the chart of the gate has.
 const SAMPLES: usize = 240;
 
-/// One sample: calls let through since the last one, and whether an upstream was blocked.
+/// One sample: calls let through since the last one, how many began in the fullest window and may, and whether an
+/// upstream was blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub requests: u64,
+    pub window: Option<(u64, u64)>,
     pub blocked: bool,
 }
 
@@ -185,7 +190,8 @@ impl View {
             let since = self.requests.map_or(0, |before| requests.saturating_sub(before));
             self.requests = Some(requests);
             let blocked = overview.blocks.iter().any(|block| block.blocked);
-            self.chart.push_back(Sample { requests: since, blocked });
+            let window = data.panel.as_ref().and_then(fullest_window);
+            self.chart.push_back(Sample { requests: since, window, blocked });
             while self.chart.len() > SAMPLES {
                 self.chart.pop_front();
             }
@@ -341,6 +347,13 @@ impl View {
         self.queue = names[next].clone();
         self.selected = 0;
     }
+}
+
+/// Calls that began in the window that has the least left, and how many may.
+fn fullest_window(panel: &Panel) -> Option<(u64, u64)> {
+    let windows = panel.upstreams.iter().flat_map(|gate| &gate.windows);
+    let fills = windows.map(|window| (window.starts as u64, window.max_starts as u64));
+    fills.max_by_key(|(starts, most)| (starts * 1_000).checked_div(*most))
 }
 
 /// Numbers by size and before words, so that a column of them is sorted as a person would.

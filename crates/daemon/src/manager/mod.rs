@@ -198,7 +198,10 @@ pub async fn run(
     manager.recover().await?;
     loop {
         if std::mem::take(&mut manager.must_look) {
+            let begun = Instant::now();
             manager.tick().await;
+            let took = begun.elapsed();
+            manager.setup.companions.iter().for_each(|companion| companion.ticked(took));
         }
         if manager.is_over().await {
             break;

@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rota_core::{TaskId, UnixMillis};
+use rota_gateway::panel::{GateView, Panel, WindowView};
 use rota_store::{AnyStore, Cursor, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::overview::{Overview, overview};
 use rota_verbs::{Context, Result};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+
+use super::Settings;
 
 /// The shortest time between two counts.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -43,6 +46,8 @@ struct Readings {
     place: Option<Cursor>,
     seen: Option<Overview>,
     counted_in: Duration,
+    panel: Option<Panel>,
+    ticks: Histogram,
     claims: u64,
     outcomes: BTreeMap<String, u64>,
     refusals: BTreeMap<String, u64>,
@@ -100,8 +105,13 @@ impl Meter {
         }
     }
 
+    /// The daemon took so long to look after everything.
+    pub fn note_tick(&self, took: Duration) {
+        self.readings().ticks.note(took.as_secs_f64(), &CALL_BOUNDS);
+    }
+
     /// Counts and follows until it is told to stop. A store that is away is asked again.
-    pub async fn run(self, cx: Context<AnyStore>, stop: CancellationToken) {
+    pub async fn run(self, settings: Arc<Settings>, stop: CancellationToken) {
         let mut next_count = Instant::now();
         loop {
             let scraped_at = self.readings().scraped_at;
@@ -111,8 +121,13 @@ impl Meter {
                     () = self.scraped.notified() => {}
                 }
             }
-            let (meter, context, due) = (self.clone(), cx.clone(), Instant::now() >= next_count);
-            let looked = tokio::task::spawn_blocking(move || meter.look(&context, due)).await;
+            let (meter, settings, due) = (self.clone(), Arc::clone(&settings), Instant::now() >= next_count);
+            let looked = tokio::task::spawn_blocking(move || {
+                let panel = settings.gates.as_ref().and_then(|gates| gates());
+                meter.readings().panel = panel;
+                meter.look(&settings.context, due)
+            });
+            let looked = looked.await;
             if due {
                 let took = looked.unwrap_or_default();
                 next_count = Instant::now() + (took * SHARE).max(SHORTEST);
@@ -180,6 +195,9 @@ impl Meter {
             help(&mut text, "rota_count_seconds", "gauge", "How long the last count of tasks took.");
             put(&mut text, format_args!("rota_count_seconds {}", readings.counted_in.as_secs_f64()));
         }
+        if let Some(panel) = &readings.panel {
+            print_panel(&mut text, panel);
+        }
         readings.print(&mut text);
         text
     }
@@ -241,6 +259,39 @@ fn print_overview(text: &mut String, seen: &Overview) {
     }
 }
 
+fn print_panel(text: &mut String, panel: &Panel) {
+    type Figure = fn(&GateView) -> usize;
+    let figures: [(&str, &str, Figure); 4] = [
+        ("rota_gate_slots", "Calls that may be under way at once.", |gate| gate.slots),
+        ("rota_gate_slots_now", "The same, while nothing or something holds them back.", |gate| {
+            gate.slots_now
+        }),
+        ("rota_gate_running", "Calls under way.", |gate| gate.running),
+        ("rota_gate_queued", "Calls that wait for a slot.", |gate| gate.queued),
+    ];
+    for (name, about, figure) in figures {
+        help(text, name, "gauge", about);
+        for gate in &panel.upstreams {
+            put(text, format_args!("{name}{{upstream=\"{}\"}} {}", label(&gate.upstream), figure(gate)));
+        }
+    }
+    type Fill = fn(&WindowView) -> usize;
+    let fills: [(&str, &str, Fill); 2] = [
+        ("rota_gate_window_starts", "Calls that began in the last window.", |window| window.starts),
+        ("rota_gate_window_size", "Calls that may begin in a window.", |window| window.max_starts),
+    ];
+    for (name, about, fill) in fills {
+        help(text, name, "gauge", about);
+        for gate in &panel.upstreams {
+            for window in &gate.windows {
+                let labels =
+                    format!("upstream=\"{}\",group=\"{}\"", label(&gate.upstream), label(&window.group));
+                put(text, format_args!("{name}{{{labels}}} {}", fill(window)));
+            }
+        }
+    }
+}
+
 impl Readings {
     fn note(&mut self, event: &EventPayload) {
         let Some(task) = &event.task else { return };
@@ -283,6 +334,15 @@ impl Readings {
         self.waits.print(text, "rota_wait_seconds", "", &TASK_BOUNDS);
         help(text, "rota_run_seconds", "histogram", "From granted to settled.");
         self.runs.print(text, "rota_run_seconds", "", &TASK_BOUNDS);
+        if self.ticks.count > 0 {
+            help(
+                text,
+                "rota_tick_seconds",
+                "histogram",
+                "How long the daemon took to look after everything.",
+            );
+            self.ticks.print(text, "rota_tick_seconds", "", &CALL_BOUNDS);
+        }
         help(text, "rota_call_seconds", "histogram", "How long the store took for a verb.");
         for (verb, histogram) in &self.calls {
             histogram.print(text, "rota_call_seconds", &format!("verb=\"{verb}\""), &CALL_BOUNDS);
@@ -320,6 +380,12 @@ mod tests {
         let wanted = claim::Claim { queue: "tasks".into(), ..claim::Claim::default() };
         block_on(claim::claim(&cx, wanted)).unwrap_or_else(|error| panic!("{error}"));
         block_on(settle::done(&cx, "a", None)).unwrap_or_else(|error| panic!("{error}"));
+        meter.note_tick(Duration::from_millis(2));
+        let panel = r#"{"upstreams": [{"upstream": "anthropic", "running": 2, "slots": 10, "slotsNow": 5, "queued": 3,
+            "rateLimited": false, "hits": 0, "ramping": true, "calls": [], "completed": 0, "rateLimitedCalls": 0,
+            "cancelled": 0, "totalWaitMs": 0, "totalRunMs": 0, "peakQueued": 0, "peakRunning": 0, "idleConnections": 0,
+            "windows": [{"group": "*", "starts": 7, "maxStarts": 50}]}]}"#;
+        meter.readings().panel = serde_json::from_str(panel).ok();
         meter.note_call("task claim", Duration::from_millis(3), Some("nothing_eligible"));
         meter.look(&cx, true);
         let text = meter.text();
@@ -333,6 +399,13 @@ mod tests {
             ("rota_wait_seconds_count", 1.0),
             ("rota_run_seconds_count", 1.0),
             ("rota_run_seconds_bucket{le=\"+Inf\"}", 1.0),
+            ("rota_gate_slots{upstream=\"anthropic\"}", 10.0),
+            ("rota_gate_slots_now{upstream=\"anthropic\"}", 5.0),
+            ("rota_gate_running{upstream=\"anthropic\"}", 2.0),
+            ("rota_gate_queued{upstream=\"anthropic\"}", 3.0),
+            ("rota_gate_window_starts{upstream=\"anthropic\",group=\"*\"}", 7.0),
+            ("rota_gate_window_size{upstream=\"anthropic\",group=\"*\"}", 50.0),
+            ("rota_tick_seconds_count", 1.0),
             ("rota_call_seconds_bucket{verb=\"task claim\",le=\"0.0025\"}", 0.0),
             ("rota_call_seconds_bucket{verb=\"task claim\",le=\"0.005\"}", 1.0),
         ] {

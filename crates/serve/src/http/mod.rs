@@ -24,21 +24,22 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use rota_door::{Caller, Denied, Door};
+use rota_gateway::panel::Panel;
 use rota_store::{AnyStore, block_on};
 use rota_verbs::verb::Telling;
-use rota_verbs::{Context, Said, mirror, sched, settle};
+use rota_verbs::{Context, Payload, Said, mirror, sched, settle};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use meter::Meter;
 pub use operations::{Operation, PREFIX};
 pub use request::SURROUNDINGS;
 
 use crate::client::Target;
 use crate::listen::{Answer, Problem, serve};
 use events::{Hub, Wanted};
-use meter::Meter;
 use operations::Failure;
 use request::Asked;
 use trace::{Begun, Tracer};
@@ -47,6 +48,8 @@ use trace::{Begun, Tracer};
 const BODY_BYTES: usize = 16 * 1_024 * 1_024;
 /// The journal, as it goes on.
 const EVENTS: &str = "/api/v1/events";
+/// The gates, as `rota gate status --json` prints them.
+pub const GATE: &str = "/api/v1/gate";
 /// The description of all this.
 const OPENAPI: &str = "/api/v1/openapi.json";
 /// Calls under way at once; more wait.
@@ -62,7 +65,12 @@ pub struct Settings {
     pub context: Context<AnyStore>,
     /// Where the copy of the policy is written; none for nowhere.
     pub policy_file: Option<PathBuf>,
+    /// Who knows the gates; none where there are none.
+    pub gates: Option<Gates>,
 }
+
+/// Asks the gateway, on a thread that may wait; none where nobody runs one.
+pub type Gates = Arc<dyn Fn() -> Option<Panel> + Send + Sync>;
 
 /// The server: one for all its callers.
 #[derive(Clone)]
@@ -134,6 +142,10 @@ impl Api {
                 read_only().and_then(|()| operators_only())?;
                 return Ok(self.metrics().await);
             }
+            GATE => {
+                read_only().and_then(|()| operators_only())?;
+                return self.gate().await;
+            }
             OPENAPI => {
                 read_only()?;
                 return Ok(answer("application/json", format!("{:#}\n", openapi::document())));
@@ -183,6 +195,24 @@ impl Api {
         answer("text/plain; version=0.0.4; charset=utf-8", self.meter.text())
     }
 
+    /// How the gates are now.
+    async fn gate(&self) -> Result<Answer, Problem> {
+        let gates = self.settings.gates.clone();
+        let asked = tokio::task::spawn_blocking(move || gates.and_then(|gates| gates())).await;
+        match asked.map_err(|failed| internal(&failed.to_string()))? {
+            Some(panel) => Ok(answer("application/json", Payload::new(panel).to_text())),
+            None => {
+                Err(Problem::new(StatusCode::NOT_FOUND, "no_gateway", "no gateway runs here")
+                    .with_exit_code(2))
+            }
+        }
+    }
+
+    /// What is measured here, for whoever measures more.
+    pub fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
     async fn call(
         &self,
         operation: &'static Operation,
@@ -226,7 +256,7 @@ pub async fn serve_api(
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     let ending = stop.clone();
-    let measured = tokio::spawn(api.meter.clone().run(api.settings.context.clone(), api.stop.clone()));
+    let measured = tokio::spawn(api.meter.clone().run(Arc::clone(&api.settings), api.stop.clone()));
     let (each, last) = (api.clone(), api);
     let rest = async move {
         ending.cancelled().await;

@@ -1,8 +1,10 @@
 //! The description of the API, made from the types that inputs are read into and payloads are written from.
 
+use rota_gateway::panel::Panel;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use super::GATE;
 use super::operations::{Operation, PREFIX};
 use super::request::SURROUNDINGS;
 use crate::listen::Told;
@@ -37,6 +39,8 @@ pub fn document() -> Value {
         path[operation.route.method.word().to_ascii_lowercase()] = described;
     }
     paths.insert(format!("{PREFIX}/events"), events());
+    let panel = generator.subschema_for::<Panel>().to_value();
+    paths.insert(GATE.to_owned(), gate(&panel));
     let responses: Map<String, Value> =
         PROBLEMS.iter().map(|(code, about)| ((*code).to_owned(), refused(about, &problem))).collect();
     json!({
@@ -123,10 +127,23 @@ fn described(operation: &Operation, generator: &mut schemars::SchemaGenerator) -
     parameters
         .extend(SURROUNDINGS.map(|(name, _)| json!({"$ref": format!("#/components/parameters/{name}")})));
     let payload = (operation.payload)(generator).to_value();
-    let version = json!({"type": "object", "properties": {"schemaVersion": {"const": 1}}, "required": ["schemaVersion"]});
     described["parameters"] = parameters.into();
-    described["responses"] = responses("application/json", json!({"allOf": [version, payload]})).into();
+    described["responses"] = responses("application/json", versioned(&payload)).into();
     described
+}
+
+fn versioned(payload: &Value) -> Value {
+    let version = json!({"type": "object", "properties": {"schemaVersion": {"const": 1}}, "required": ["schemaVersion"]});
+    json!({"allOf": [version, payload]})
+}
+
+fn gate(panel: &Value) -> Value {
+    json!({"get": {
+        "operationId": "gate_status",
+        "summary": "The gates, as they are now; not found where no gateway runs",
+        "tags": ["gate"],
+        "responses": responses("application/json", versioned(panel)),
+    }})
 }
 
 fn owned((name, schema): (&String, &Value)) -> (String, Value) {

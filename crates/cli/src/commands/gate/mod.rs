@@ -4,16 +4,20 @@ mod near;
 mod run;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rota_core::policy::GateLevel;
 use rota_core::text::escaped;
+use rota_daemon::config::GatewaySection;
 use rota_daemon::gateway::{Way, level_of};
 use rota_door::Token;
 use rota_gateway::asking::{self, AskFault};
 use rota_gateway::panel::Panel;
 use rota_gateway::{GatewayConfig, TOKEN_PREFIX, Target, hash_of};
+use rota_serve::http::Gates;
 use rota_store::{Secret, block_on};
 use rota_verbs::gate::{self, NewToken};
 use serde::Serialize;
@@ -66,7 +70,7 @@ pub fn gateway(common: &Common, args: &GatewayArgs) -> CliResult<ExitCode> {
     run::alone(common, &config)
 }
 
-fn section(common: &Common) -> CliResult<rota_daemon::config::GatewaySection> {
+fn section(common: &Common) -> CliResult<GatewaySection> {
     Ok(locate::configured(common)?.config.gateway.unwrap_or_default())
 }
 
@@ -89,20 +93,34 @@ fn level(text: &str) -> CliResult<GateLevel> {
 /// runs here listens, else where one would.
 fn place(common: &Common) -> CliResult<(Target, Way)> {
     let section = section(common)?;
-    let credentials = section.config.credentials;
-    let target =
-        |text: &str| Target::parse(text).map_err(|error| CliError::value(format!("ROTA_GATEWAY: {error}")));
     let (_, rota) = locate::workspace()?;
-    let url = match (locate::variable("ROTA_GATEWAY")?, section.url) {
-        (Some(url), _) => target(&url)?,
-        (None, Some(url)) => url,
-        (None, None) => match run::listening(&rota) {
-            Some(url) => target(&url)?,
-            None => target(&Way::to(section.config.listen, credentials).url)?,
-        },
-    };
-    let way = Way { url: url.to_string(), credentials };
+    let url = target(locate::variable("ROTA_GATEWAY")?, &section, &rota)?;
+    let way = Way { url: url.to_string(), credentials: section.config.credentials };
     Ok((url, way))
+}
+
+fn target(variable: Option<String>, section: &GatewaySection, rota: &Path) -> CliResult<Target> {
+    let read =
+        |text: &str| Target::parse(text).map_err(|error| CliError::value(format!("ROTA_GATEWAY: {error}")));
+    match (variable, &section.url) {
+        (Some(url), _) => read(&url),
+        (None, Some(url)) => Ok(url.clone()),
+        (None, None) => match run::listening(rota) {
+            Some(url) => read(&url),
+            None => read(&Way::to(section.config.listen, section.config.credentials).url),
+        },
+    }
+}
+
+/// Who knows the gates of this workspace: its gateway, for as long as one runs.
+pub fn gates(common: &Common) -> CliResult<Gates> {
+    let (section, (_, rota)) = (section(common)?, locate::workspace()?);
+    let (variable, file) = (locate::variable("ROTA_GATEWAY")?, locate::token_file()?);
+    Ok(Arc::new(move || {
+        let target = target(variable.clone(), &section, &rota).ok()?;
+        let token = Token::of_file(&file).ok()?;
+        asking::status(&target, token.secret()).ok()
+    }))
 }
 
 fn operator() -> CliResult<Token> {
@@ -117,8 +135,7 @@ fn asked(error: AskFault) -> CliError {
 }
 
 fn status(common: &Common, args: &GateStatusArgs) -> CliResult<ExitCode> {
-    let ((target, _), token) = (place(common)?, operator()?);
-    let look = || asking::status(&target, token.secret()).map_err(asked);
+    let look = looker(common)?;
     if !args.watch {
         return output::emit(common.json, look()?, Panel::text);
     }
@@ -128,7 +145,9 @@ fn status(common: &Common, args: &GateStatusArgs) -> CliResult<ExitCode> {
     runtime.block_on(async {
         let stop = rota_serve::stop_signal().map_err(|error| CliError::Io(error.to_string()))?;
         loop {
-            let panel = look()?;
+            let again = Arc::clone(&look);
+            let panel = tokio::task::spawn_blocking(move || again()).await;
+            let panel = panel.map_err(|error| CliError::Io(error.to_string()))??;
             output::print(if is_screen { "\u{1b}[H\u{1b}[2J" } else { "" })?;
             output::emit(common.json, panel, Panel::text)?;
             tokio::select! {
@@ -137,6 +156,21 @@ fn status(common: &Common, args: &GateStatusArgs) -> CliResult<ExitCode> {
             }
         }
     })
+}
+
+type Looker = Arc<dyn Fn() -> CliResult<Panel> + Send + Sync>;
+
+/// Who is asked how the gates are: the gateway that is named or runs here, else the server that is asked for everything.
+fn looker(common: &Common) -> CliResult<Looker> {
+    let is_named = locate::variable("ROTA_GATEWAY")?.is_some() || section(common)?.url.is_some();
+    let is_here = is_named || run::listening(&locate::workspace()?.1).is_some();
+    if let Some(remote) = locate::remote(common)?.filter(|_| !is_here) {
+        return Ok(Arc::new(move || {
+            remote.panel()?.ok_or_else(|| CliError::NoGateway(remote.endpoint.name()))
+        }));
+    }
+    let ((target, _), token) = (place(common)?, operator()?);
+    Ok(Arc::new(move || asking::status(&target, token.secret()).map_err(asked)))
 }
 
 fn exec(common: &Common, args: &GateExecArgs) -> CliResult<ExitCode> {

@@ -3,16 +3,18 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rota_daemon::companion::{Companion, Held};
 use rota_door::{Door, LeaseClaim, Token};
-use rota_serve::http::{Api, Settings, serve_api};
+use rota_serve::http::{Api, Gates, Meter, Settings, serve_api};
 use rota_serve::listen;
 use rota_store::AnyStore;
 use rota_verbs::Context;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::commands::serve::collector;
 use crate::errors::{CliError, CliResult};
 use crate::{locate, output};
 
@@ -25,13 +27,19 @@ pub struct Endpoint {
     token: Token,
     /// Whether agents come to their tasks by it.
     is_for_agents: bool,
+    meter: Meter,
     stop: CancellationToken,
 }
 
 impl Endpoint {
     /// Begins to serve. A port that is taken is no trouble: where it listens is written to `.rota/run/serve`, and tried
     /// first the next time, because agents that outlived us know it.
-    pub async fn open(rota: &Path, cx: &Context<AnyStore>, policy_file: PathBuf) -> CliResult<Self> {
+    pub async fn open(
+        rota: &Path,
+        cx: &Context<AnyStore>,
+        policy_file: PathBuf,
+        gates: Gates,
+    ) -> CliResult<Self> {
         let file = locate::token_file()?;
         let read = || Token::of_file(&file).map_err(|error| CliError::Io(error.to_string()));
         let (token, for_door) = (read()?, read()?);
@@ -42,7 +50,12 @@ impl Endpoint {
         let url = format!("http://{address}");
         std::fs::write(&note, format!("{url}\n")).map_err(failed)?;
         let context = Context { agent: None, lease: None, ambient_lease: None, ..cx.clone() };
-        let api = Api::new(Settings { context, policy_file: Some(policy_file) });
+        let api = Api::new(Settings { context, policy_file: Some(policy_file), gates: Some(gates) });
+        let meter = api.meter();
+        let api = match collector()? {
+            Some(collector) => api.with_traces(collector),
+            None => api,
+        };
         let stop = CancellationToken::new();
         let served = serve_api(api, listener, Door::new(address, for_door), stop.clone());
         tokio::spawn(async move {
@@ -52,7 +65,7 @@ impl Endpoint {
             }
         });
         let is_for_agents = matches!(cx.store, AnyStore::Postgres(_));
-        Ok(Self { url, token, is_for_agents, stop })
+        Ok(Self { url, token, is_for_agents, meter, stop })
     }
 }
 
@@ -93,4 +106,8 @@ impl Companion for Endpoint {
 
     /// The store knows.
     fn ended(&self, _held: &Held) {}
+
+    fn ticked(&self, took: Duration) {
+        self.meter.note_tick(took);
+    }
 }

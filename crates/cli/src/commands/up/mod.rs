@@ -96,7 +96,8 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         let listener = run_folder.listen(&held).map_err(named)?;
         tokio::spawn(control::serve(listener, ask));
         if serves {
-            setup.companions.push(Arc::new(endpoint::Endpoint::open(&rota, &cx, policy_file).await?));
+            let gates = super::gate::gates(common)?;
+            setup.companions.push(Arc::new(endpoint::Endpoint::open(&rota, &cx, policy_file, gates).await?));
         }
         let beside = gateway::Beside::start(&cx, &mut setup, args.no_gateway, &show).await?;
         let quiet = CancellationToken::new();

@@ -6,6 +6,7 @@ use rota_testbed::dialogue;
 use rota_testbed::provider::{Provider, Step, answer as said, chunk, stream};
 
 use super::{KEY, Running, answer, config, operator, until};
+use crate::mcp::client::Http;
 use crate::support::Lab;
 
 fn lab_with(provider: &Provider, more: &str) -> Lab {
@@ -37,6 +38,7 @@ fn tokens_usage_and_the_panel() {
     assert!(panel.contains("Stats: 2 completed | 0 rate limited | avg 0."), "{panel}");
     let json: serde_json::Value = serde_json::from_str(&lab.line("gate status --json").ok()).unwrap();
     assert_eq!(json["upstreams"][0]["completed"], 2, "{json}");
+    seen_over_http(&lab);
     until("both are in the store", || lab.line("gate usage").ok().contains("2 requests"));
     let usage: serde_json::Value = serde_json::from_str(&lab.line("gate usage --today --json").ok()).unwrap();
     assert_eq!((&usage["total"], &usage["sum"]["outputTokens"]), (&2.into(), &14.into()), "{usage}");
@@ -158,6 +160,21 @@ fn a_listener_for_others_is_asked_for_by_name() {
     assert_eq!(mode & 0o777, 0o600);
     assert!(answer(running.ask("")).starts_with("HTTP/1.1 401"));
     assert!(answer(running.ask(&operator(lab.path()))).starts_with("HTTP/1.1 200"));
+}
+
+/// A server beside the gateway shows the same panel, and counts by it.
+fn seen_over_http(lab: &Lab) {
+    let server = Http::serve(lab, &[]);
+    assert_eq!(server.ask("GET", "/gate", None).body, lab.line("gate status --json").ok());
+    let authorization = format!("Bearer {}", server.token);
+    let headers = [("Host", server.address.as_str()), ("Authorization", &authorization)];
+    let metrics = server.raw("GET", "/metrics", &headers, "").body;
+    for line in [
+        "rota_gate_slots{upstream=\"anthropic\"} 10\n",
+        "rota_gate_window_size{upstream=\"anthropic\",group=",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
 }
 
 /// A slot of the gate, for a command; whoever else wants one waits.
