@@ -16,7 +16,7 @@ const PANES: [(&str, &str, &str); 4] = [
     ("1", "nothing runs", "Fleet"),
     ("2", "RUNNABLE", "Queue"),
     ("4", "Rate Limited", "Gate"),
-    ("6", "created", "Log"),
+    ("6", "blocked task-", "Log"),
 ];
 
 /// Runs it.
