@@ -293,9 +293,9 @@ impl Manager<'_> {
         ceiling.map_or(DEFAULT_SLOTS, |ceiling| ceiling as usize)
     }
 
-    /// What to begin, if anything may.
-    fn next(&self) -> Option<Begin> {
-        let limit = self.slots().saturating_sub(self.running.len());
+    /// What to begin, if anything may, once so many of those that run have ended.
+    fn next(&self, ending: usize) -> Option<Begin> {
+        let limit = (self.slots() + ending).saturating_sub(self.running.len());
         let may = self.stopping.is_none() && !(self.has_ticked && self.setup.until == Until::FirstTick);
         if !may || limit == 0 || self.kinds.is_empty() {
             return None;

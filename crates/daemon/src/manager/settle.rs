@@ -130,7 +130,7 @@ impl Manager<'_> {
         Some(false)
     }
 
-    /// Done, with its children, and the next loops begun in the same transaction: whether that was tried.
+    /// Done, with its children, and the next loops begun in the same transaction: whether there were any.
     async fn complete(&mut self, iteration: &Iteration) -> Option<bool> {
         let artifacts = iteration.artifacts();
         let from_loop = iteration.artifacts_from_loop();
@@ -147,8 +147,7 @@ impl Manager<'_> {
         };
         let count = children.len();
         let sent = Sent::now();
-        let then = self.next();
-        let fills = then.is_some();
+        let then = self.next(1);
         let awaiting = ChildrenAwaiting { call: self.setup.call.clone(), parent: iteration.task.id.clone() };
         // A parent that is gone has none, and is told so by what follows.
         let awaiting = self.ask(awaiting).await?.unwrap_or_else(|_| Vec::new());
@@ -184,8 +183,9 @@ impl Manager<'_> {
         if count > 0 {
             self.tell(Happening::Spawned { id: iteration.task.id.to_string(), children: count });
         }
+        let is_filled = !completed.granted.is_empty();
         self.begin(completed.granted, sent);
-        Some(fills)
+        Some(is_filled)
     }
 
     async fn is_held(&mut self, lease: &LeaseId) -> bool {

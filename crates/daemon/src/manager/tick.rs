@@ -44,7 +44,7 @@ impl Manager<'_> {
         self.check_artifacts().await;
         self.check_what_may_begin().await;
         let sent = Sent::now();
-        let granted = match self.next() {
+        let granted = match self.next(0) {
             Some(begin) => match self.desk.perform(begin).await {
                 Ok(granted) => granted,
                 Err(error) => return self.trouble(error),
