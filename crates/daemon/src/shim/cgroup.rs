@@ -34,7 +34,7 @@ fn ours(mounts: &str, places: &str) -> Option<PathBuf> {
 /// Starts a program that is in it from its first moment on, and with it all that it starts. Where the system does not
 /// know how, the program is started and then moved.
 ///
-/// Moving is what this avoids: the kernel makes every `fork` of the machine wait for it, 10 ms and more.
+/// Moving is what this avoids: the kernel makes every `fork` of the machine wait for it, for 10 ms at times.
 pub fn spawn(command: &mut Command, path: &Path) -> io::Result<u32> {
     #[cfg(target_os = "linux")]
     match within::spawn(command, path) {
