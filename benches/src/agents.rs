@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::backlog::{self, Shape};
 use crate::loops::{checkpoint, workspace};
-use crate::options::{Options, own_folder, print_machine};
+use crate::options::{Options, built_rota, print_machine};
 use crate::stats::verdict;
 
 const AGENTS: usize = 50;
@@ -19,10 +19,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
     print_machine(folder.path());
-    let rota = own_folder()?.join("rota");
-    if !rota.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
-    }
+    let rota = built_rota()?;
     fifty_agents(options, folder.path(), &rota)?;
     a_million_tasks(options, folder.path(), &rota)
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::Result;
 use crate::backlog::{self, Shape};
-use crate::options::{Options, own_folder, print_machine};
+use crate::options::{Options, built_rota, print_machine};
 use crate::stats::{median, median_ratio, verdict};
 
 const TARGET: f64 = 3.0;
@@ -16,10 +16,7 @@ const SELECT: &str = "select id, title, description from tasks where queue = 1 a
 /// Runs it.
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
-    let rota = own_folder()?.join("rota");
-    if !rota.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
-    }
+    let rota = built_rota()?;
     if Command::new("sqlite3").arg("--version").stdout(Stdio::null()).status().is_err() {
         return Err("sqlite3 is missing: install it first (Debian, Ubuntu: apt install sqlite3)".into());
     }

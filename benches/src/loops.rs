@@ -15,7 +15,7 @@ use rota_store::{Store, block_on};
 
 use crate::Result;
 use crate::backlog::{self, Shape};
-use crate::options::{Options, own_folder, print_machine};
+use crate::options::{Options, built_rota, print_machine};
 use crate::stats::{median, median_ratio, micros, verdict};
 use crate::work::{bare_loops, on_copy, spawn_true};
 
@@ -27,10 +27,7 @@ const TICK_MICROS: f64 = 1_000.0;
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
     print_machine(folder.path());
-    let rota = own_folder()?.join("rota");
-    if !rota.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
-    }
+    let rota = built_rota()?;
     no_op_loops(options, folder.path(), &rota)?;
     chains(options, folder.path(), &rota)?;
     idle_tick(options, folder.path())

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::backlog::{self, Shape};
-use crate::options::{Options, own_folder, print_machine};
+use crate::options::{Options, built_rota, print_machine};
 use crate::stats::{median, median_ratio, micros, verdict};
 
 const TARGET_MICROS: f64 = 1_000.0;
@@ -23,10 +23,7 @@ const HANDSHAKE: &str = "2025-11-25";
 /// Runs it.
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
-    let rota = own_folder()?.join("rota");
-    if !rota.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
-    }
+    let rota = built_rota()?;
     print_machine(folder.path());
     let (ours, theirs) = (folder.path().join("direct.db"), folder.path().join("mcp.db"));
     let calls = options.pick(50, 2_000);

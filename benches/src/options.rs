@@ -49,9 +49,18 @@ impl Options {
 }
 
 /// The folder this program lies in; other programs of the same build are there too.
-pub fn own_folder() -> Result<PathBuf> {
+fn own_folder() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().ok_or("this program has no folder")?.to_owned())
+}
+
+/// The `rota` that was built beside this program.
+pub fn built_rota() -> Result<PathBuf> {
+    let rota = own_folder()?.join("rota");
+    if !rota.exists() {
+        return Err("rota is not built: cargo build --release -p rota-cli".into());
+    }
+    Ok(rota)
 }
 
 /// Says in general terms what the figures were measured on.

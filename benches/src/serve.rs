@@ -16,7 +16,7 @@ use rota_verbs::{Context, Payload, show};
 use crate::Result;
 use crate::agents::processor_seconds;
 use crate::backlog::{self, Shape};
-use crate::options::{Options, own_folder, print_machine};
+use crate::options::{Options, built_rota, print_machine};
 use crate::stats::{median, median_ratio, micros, verdict};
 
 const PAGE: usize = 100;
@@ -24,10 +24,7 @@ const PAGE: usize = 100;
 /// Runs it.
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
-    let rota = own_folder()?.join("rota");
-    if !rota.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
-    }
+    let rota = built_rota()?;
     print_machine(folder.path());
     let database = folder.path().join("large.db");
     let tasks = options.pick(2_000, 1_000_000);

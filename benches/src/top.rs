@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::agents::processor_seconds;
 use crate::backlog::{self, Shape};
-use crate::options::{Options, own_folder, print_machine};
+use crate::options::{Options, built_rota, print_machine};
 use crate::stats::verdict;
 
 const TASKS: usize = 10_000;
@@ -22,10 +22,7 @@ const PANES: [(&str, &str, &str); 4] = [
 /// Runs it.
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
-    let rota = own_folder()?.join("rota");
-    if !rota.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
-    }
+    let rota = built_rota()?;
     print_machine(folder.path());
     drop(backlog::fill(&folder.path().join("top.db"), "tasks", TASKS, Shape::MostlyHeldBack)?);
     println!("| rota top, {TASKS} tasks | processor | target | |\n|---|---|---|---|");

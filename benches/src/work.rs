@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::Result;
 use crate::backlog::{self, Shape};
 use crate::bare::Bare;
-use crate::options::{Options, own_folder, print_machine};
+use crate::options::{Options, built_rota, print_machine};
 use crate::stats::{median, median_ratio, verdict};
 
 const TARGET: f64 = 0.7;
@@ -17,10 +17,7 @@ const JOBS: usize = 4;
 /// Runs it.
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
-    let rota = own_folder()?.join("rota");
-    if !rota.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
-    }
+    let rota = built_rota()?;
     print_machine(folder.path());
     let tasks = options.pick(100, 1_000);
     let template = folder.path().join("template.db");

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::options::own_folder;
+use crate::options::built_rota;
 
 /// What is asked.
 pub const BODY: &str = r#"{"model":"claude-opus-4","max_tokens":64,"messages":[{"role":"user","content":"Say hello to everybody here."}]}"#;
@@ -144,10 +144,7 @@ fn wait_for(name: &str, address: &str) -> Result<()> {
 }
 
 fn rota(folder: &Path, upstream: &str) -> Result<Subject> {
-    let program = own_folder()?.join("rota");
-    if !program.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
-    }
+    let program = built_rota()?;
     let workspace = folder.join("rota");
     std::fs::create_dir_all(&workspace)?;
     let port = free_port()?;
