@@ -81,9 +81,13 @@ fn shims(workspace: &Path) -> Result<Vec<u32>> {
     loop {
         let mut pids: Vec<u32> = Vec::new();
         for run in std::fs::read_dir(&agents)? {
-            let Ok(text) = std::fs::read_to_string(run?.path().join("shim.json")) else { continue };
-            let began: serde_json::Value = serde_json::from_str(&text)?;
-            pids.push(began["shim"]["pid"].as_u64().ok_or("no shim")?.try_into()?);
+            let Ok(text) = std::fs::read_to_string(run?.path()) else { continue };
+            for line in text.lines() {
+                let line: serde_json::Value = serde_json::from_str(line)?;
+                if let Some(pid) = line["began"]["shim"]["pid"].as_u64() {
+                    pids.push(pid.try_into()?);
+                }
+            }
         }
         if pids.len() == AGENTS {
             return Ok(pids);

@@ -17,7 +17,7 @@ use crate::Result;
 use crate::backlog::{self, Shape};
 use crate::options::{Options, built_rota, print_machine};
 use crate::stats::{median, median_ratio, micros, verdict};
-use crate::work::{bare_loops, on_copy, spawn_true};
+use crate::work::{bare_loops, on_copy};
 
 const RATIO: f64 = 0.7;
 const BEYOND_MS: f64 = 10.0;
@@ -144,7 +144,7 @@ fn chains(options: &Options, folder: &Path, rota: &Path) -> Result<()> {
     for number in 0..count {
         waits.push(read(format!("child-parent-{number}"))? - read(format!("parent-{number}"))?);
     }
-    let mut bare = two_commits_and_a_spawn(folder, count)?;
+    let mut bare = two_commits_and_a_spawn(folder, &stamps, count)?;
     waits.sort_by(f64::total_cmp);
     bare.sort_by(f64::total_cmp);
     let at = |list: &[f64], share: f64| list[((list.len() - 1) as f64 * share) as usize];
@@ -165,18 +165,25 @@ fn chains(options: &Options, folder: &Path, rota: &Path) -> Result<()> {
     Ok(())
 }
 
-fn two_commits_and_a_spawn(folder: &Path, count: usize) -> Result<Vec<f64>> {
+/// Until the same program says that it began.
+fn two_commits_and_a_spawn(folder: &Path, stamps: &Path, count: usize) -> Result<Vec<f64>> {
     let connection = rusqlite::Connection::open(folder.join("bare-commits.db"))?;
     connection
         .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (x INTEGER)")?;
     let mut times = Vec::with_capacity(count);
     for number in 0..count {
-        let start = Instant::now();
+        let name = format!("child-bare-{number}");
+        let start = stamp()?;
         for _ in 0..2 {
             connection.execute("INSERT INTO t VALUES (?1)", [i64::try_from(number)?])?;
         }
-        spawn_true()?;
-        times.push(start.elapsed().as_secs_f64() * 1e3);
+        let mut agent = Command::new(std::env::current_exe()?);
+        agent.arg("agent").arg(stamps).env("ROTA_TASK", &name).env("ROTA_ARTIFACTS", folder);
+        if !agent.stdin(Stdio::null()).status()?.success() {
+            return Err("the bare agent failed".into());
+        }
+        let began: u128 = std::fs::read_to_string(stamps.join(&name))?.parse()?;
+        times.push((began - start) as f64 / 1e6);
     }
     Ok(times)
 }

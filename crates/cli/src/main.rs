@@ -20,13 +20,15 @@ mod tui;
 
 use std::process::ExitCode;
 
+use rota_daemon::shim::nursery;
+
 fn main() -> ExitCode {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    // Started by ourselves, for each agent: as small as can be, and not for people.
-    if let [_, command, folder] = arguments.as_slice()
-        && command == rota_daemon::shim::COMMAND
+    // Started by ourselves, before there is a second thread, and not for people.
+    if let [_, command] = arguments.as_slice()
+        && command == nursery::COMMAND
     {
-        return rota_daemon::shim::guard::main(folder.as_ref());
+        return nursery::main();
     }
     match commands::run(&arguments) {
         Ok(code) => code,

@@ -14,7 +14,6 @@ use tokio::sync::{mpsc, oneshot};
 use crate::manager::Request;
 use crate::manager::happening::Status;
 use crate::runner::terminate::Urgency;
-use crate::shim::record::with_short_path;
 
 /// The longest line.
 const LINE_BYTES: u64 = 64 * 1_024;
@@ -213,4 +212,14 @@ async fn carry_out(ask: Ask, manager: &mpsc::Sender<Request>) -> Answer {
         Ask::Down { .. } => Answer::Done,
         Ask::Look => manager.send(Request::Look).await.map_or_else(|_| gone(), |()| Answer::Done),
     }
+}
+
+/// Addresses of sockets end after 107 bytes, folders do not.
+fn with_short_path<T>(folder: &Path, name: &str, run: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let path = folder.join(name);
+    if path.as_os_str().len() < 100 || !cfg!(target_os = "linux") {
+        return run(&path);
+    }
+    let folder = std::fs::File::open(folder)?;
+    run(&PathBuf::from(format!("/proc/self/fd/{}/{name}", std::os::fd::AsRawFd::as_raw_fd(&folder))))
 }

@@ -18,7 +18,7 @@ use crate::runner::output::{last_line, tail};
 use crate::runner::process::{Meaning, in_words, status_of};
 use crate::shim::attend::{self, End, Shims, Streams};
 use crate::shim::orders::Orders;
-use crate::shim::record::{self, Run, RunFolder, Step, Unattended, Why};
+use crate::shim::record::{self, Run, RunRecord, Step, Unattended, Why};
 use crate::worktree;
 
 /// How much output of one program is kept.
@@ -38,7 +38,7 @@ const VERDICT: &str = "verdict.txt";
 const FEEDBACK: &str = "feedback.txt";
 
 /// What to run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Iteration {
     /// The loop, as it was granted or iterated.
     pub task: Task,
@@ -61,7 +61,7 @@ pub struct Finished {
     /// How it ended.
     pub verdict: Verdict,
     /// Its record; none where nothing was begun.
-    pub run: Option<(RunFolder, Unattended)>,
+    pub run: Option<(RunRecord, Unattended)>,
 }
 
 /// How it ended.
@@ -118,14 +118,14 @@ impl Iteration {
     }
 
     /// Goes on with a run that another daemon began.
-    pub async fn resume(&self, folder: RunFolder, orders: watch::Receiver<Orders>) -> Finished {
+    pub async fn resume(&self, record: RunRecord, orders: watch::Receiver<Orders>) -> Finished {
         let resumed = async {
-            let (end, taken) = attend::adopt(&folder, orders).await?;
+            let (end, taken) = attend::adopt(&record, orders).await?;
             let verdict = match end {
                 End::NeverBegun => Verdict::Stopped,
                 end => self.verdict(end),
             };
-            Ok(Finished { verdict, run: Some((folder, taken)) })
+            Ok(Finished { verdict, run: Some((record, taken)) })
         };
         let finished = resumed.await;
         self.finish(finished)
@@ -174,9 +174,9 @@ impl Iteration {
             exit: folder.join("exit.json"),
             until: told.until,
         };
-        let (run, mut shim) = self.shims.start(&run, &self.variables(&prompt), Streams::none())?;
-        let (end, taken) = attend::follow(&run, &mut shim, orders).await?;
-        Ok(Finished { verdict: self.verdict(end), run: Some((run, taken)) })
+        let (record, line) = self.shims.start(run, self.variables(&prompt), Streams::none()?)?;
+        let (end, taken) = attend::follow(&record, line, orders).await?;
+        Ok(Finished { verdict: self.verdict(end), run: Some((record, taken)) })
     }
 
     /// What an end means.

@@ -95,8 +95,14 @@ pub fn signal(name: &str, pid: u32) {
     assert!(sent.unwrap().success(), "kill -{name} {pid}");
 }
 
-/// The processes that were started for a folder's runs, shims and agents and all that came of them, by what they carry.
+/// The processes that were started for a folder's runs: shims as they are written down, agents and all that came of them
+/// by what they carry.
 pub fn started_for(lab: &Lab) -> Vec<u32> {
+    let shims: Vec<u32> = runs(lab).iter().map(Run::shim).collect();
+    let is_shim = |pid: &u32| {
+        let name = || std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        shims.contains(pid) && name().is_ok_and(|name| name == "rota shim\n")
+    };
     let store = format!("ROTA_ARTIFACTS={}", lab.path().canonicalize().unwrap().display());
     let carries = |pid: &u32| {
         let seen = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_else(|_| Vec::new());
@@ -108,7 +114,7 @@ pub fn started_for(lab: &Lab) -> Vec<u32> {
     };
     let listed = std::fs::read_dir("/proc").unwrap();
     let pids = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| carries(pid) && is_left(pid)).collect()
+    pids.filter(|pid| (carries(pid) || is_shim(pid)) && is_left(pid)).collect()
 }
 
 /// Kills all of them, as a machine that is switched off does.
@@ -127,17 +133,24 @@ pub fn kill_all(lab: &Lab) {
 pub fn runs(lab: &Lab) -> Vec<Run> {
     let folder = lab.path().join(".rota/run/agents");
     let Ok(listed) = std::fs::read_dir(folder) else { return Vec::new() };
-    let parse = |path: std::path::PathBuf| serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok();
     let run = |path: std::path::PathBuf| {
-        let (run, began) = (parse(path.join("run.json"))?, parse(path.join("shim.json"))?);
-        Some(Run { run, began, agent: parse(path.join("agent.json")).unwrap_or_default(), folder: path })
+        let text = std::fs::read_to_string(&path).ok()?;
+        let lines: Vec<serde_json::Value> =
+            text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+        let last = |name: &str| lines.iter().rev().find_map(|line| line.get(name).cloned());
+        Some(Run {
+            run: last("run")?,
+            began: last("began")?,
+            agent: last("agent").unwrap_or_default(),
+            record: path,
+        })
     };
     listed.filter_map(|entry| run(entry.unwrap().path())).collect()
 }
 
 /// A run that has begun.
 pub struct Run {
-    pub folder: std::path::PathBuf,
+    pub record: std::path::PathBuf,
     pub run: serde_json::Value,
     pub began: serde_json::Value,
     pub agent: serde_json::Value,

@@ -196,15 +196,16 @@ fn somebody_elses_process_is_left_alone() {
     until("it runs", || runs(&lab).first().is_some_and(|run| run.agent().is_some()));
     daemon.kill9();
     let run = runs(&lab).remove(0);
+    let record = run.record.clone();
     kill_all(&lab);
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let boots = ["another-boot", run.began["shim"]["bootId"].as_str().unwrap()];
     let forge = |boot: &str| {
         let us = serde_json::json!({"pid": stranger.id(), "startTime": 1, "bootId": boot});
-        let began = serde_json::json!({"shim": us, "cgroup": null});
-        for (file, text) in [("shim.json", &began), ("agent.json", &us)] {
-            std::fs::write(run.folder.join(file), text.to_string()).unwrap();
-        }
+        let run = serde_json::json!({"run": run.run});
+        let began = serde_json::json!({"began": {"shim": us, "cgroup": null}});
+        let agent = serde_json::json!({"agent": us});
+        std::fs::write(&record, format!("{run}\n{began}\n{agent}\n")).unwrap();
     };
     // With another start of the machine, then under the same one with another start of the process.
     forge(boots[0]);
@@ -213,15 +214,88 @@ fn somebody_elses_process_is_left_alone() {
         read(lab.path().join("up.log")).contains("lost: its shim was killed")
     });
     daemon.kill9();
-    std::fs::create_dir_all(&run.folder).unwrap();
-    std::fs::write(run.folder.join("run.json"), run.run.to_string()).unwrap();
     forge(boots[1]);
     let daemon = Daemon::start(&lab);
-    until("it is put away", || !run.folder.exists());
+    until("it is put away", || !record.exists());
     assert!(stranger.try_wait().unwrap().is_none(), "it was not signalled");
     stranger.kill().unwrap();
     stranger.wait().unwrap();
     call(&lab, "r");
+    daemon.down(&lab);
+}
+
+/// A daemon that took agents over renews their leases and can end them.
+#[test]
+fn what_was_taken_over_hears_orders() {
+    let lab = Lab::new();
+    std::fs::write(lab.path().join("p.json"), r#"{"queues":{"loops":{"leaseTtlMs":2000}}}"#).unwrap();
+    lab.line("policy apply p.json").ok();
+    configure(&lab, WAITING);
+    for id in ["goes-on", "cancelled"] {
+        lab.line(&format!("loop add --kind ralph --id {id}")).ok();
+    }
+    let mut daemon = Daemon::start(&lab);
+    until("both run", || begun(&lab, "goes-on") == 1 && begun(&lab, "cancelled") == 1);
+    daemon.kill9();
+    let daemon = Daemon::start(&lab);
+    let renewals = || lab.line("log --task goes-on --json").ok().matches("\"renewed\"").count();
+    until("its lease has been renewed for longer than it lasts", || renewals() >= 5);
+    lab.line("loop cancel cancelled").ok();
+    until("the other one is ended", || started_for(&lab).len() <= 3);
+    call(&lab, "goes-on");
+    until("it completes", || states(&lab).contains(&"goes-on complete".to_owned()));
+    daemon.down(&lab);
+    assert_eq!(begun(&lab, "goes-on"), 1);
+    let record = read(lab.path().join(".rota/loops/goes-on/iterations/001/run.jsonl"));
+    assert!(record.starts_with("{\"run\":") && record.contains("{\"orders\":"), "{record}");
+}
+
+/// Shims come from a process of their own; if that is killed, the next shim comes from another one.
+#[test]
+fn a_killed_nursery_is_replaced() {
+    let lab = Lab::new();
+    configure(&lab, WAITING);
+    let daemon = Daemon::start(&lab);
+    let nursery = || {
+        let listed = std::fs::read_dir("/proc").unwrap();
+        let pids = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        let is_ours = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_else(|_| String::new());
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_else(|_| Vec::new());
+            let parent =
+                stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)).map(str::to_owned);
+            parent == Some(daemon.0.id().to_string()) && command.ends_with(b"\0nursery\0")
+        };
+        pids.filter(is_ours).collect::<Vec<u32>>()
+    };
+    lab.line("loop add --kind ralph --id before").ok();
+    until("it runs", || begun(&lab, "before") == 1);
+    let first = nursery();
+    assert_eq!(first.len(), 1);
+    signal("KILL", first[0]);
+    lab.line("loop add --kind ralph --id after").ok();
+    until("the next one runs too", || begun(&lab, "after") == 1);
+    let second = nursery();
+    assert!(second.len() == 1 && second != first, "{first:?} {second:?}");
+    for id in ["before", "after"] {
+        call(&lab, id);
+    }
+    until("both complete", || states(&lab) == ["after complete", "before complete"]);
+    daemon.down(&lab);
+}
+
+/// A run that an earlier version wrote down, with a shim that only knows that version: it is ended, and begun again.
+#[test]
+fn runs_of_an_earlier_version_are_ended() {
+    let lab = Lab::new();
+    configure(&lab, "  ralph: {run: ['true']}\n");
+    let folder = lab.path().join(".rota/run/agents/1-2-3");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("run.json"), "{}").unwrap();
+    let mut shim = std::process::Command::new("sleep").arg("1000").env("ROTA_RUN", "1-2-3").spawn().unwrap();
+    let daemon = Daemon::start(&lab);
+    until("its folder is gone", || !folder.exists());
+    assert!(!shim.wait().unwrap().success());
     daemon.down(&lab);
 }
 

@@ -22,10 +22,10 @@ use tokio::sync::watch;
 
 use super::happening::Happening;
 use super::{Manager, QUEUE, Report};
-use crate::runner::terminate::Urgency;
+use crate::runner::terminate::{Urgency, end_left_behind};
 use crate::shim::attend::adopt;
 use crate::shim::orders::Orders;
-use crate::shim::record::{Run, RunFolder};
+use crate::shim::record::{Run, RunRecord};
 use crate::tenure::{HeldLease, Sent};
 
 /// The first renewal decides how long a lease that was taken over lasts; it is due at once.
@@ -47,8 +47,9 @@ impl Manager<'_> {
                 held.insert(lease.to_string(), task);
             }
         }
-        for folder in self.runs() {
-            match folder.run() {
+        self.end_older().await;
+        for record in self.runs() {
+            match record.read().map(|written| written.run) {
                 Ok(Some(run)) => {
                     let is_ours = |task: &Task| {
                         run.scope == self.setup.call.scope && run.iteration == Some(task.iteration)
@@ -56,14 +57,14 @@ impl Manager<'_> {
                     match held.get(&run.lease).filter(|task| is_ours(task)).cloned() {
                         Some(task) => {
                             held.remove(&run.lease);
-                            self.resume(task, &run, folder, sent);
+                            self.resume(task, &run, record, sent);
                         }
-                        None => self.put_away(folder, run.iteration.is_some()),
+                        None => self.put_away(record, run.iteration.is_some()),
                     }
                 }
-                Ok(None) => self.put_away(folder, false),
+                Ok(None) => self.put_away(record, false),
                 Err(error) => {
-                    let problem = format!("{}: {error}", folder.path().display());
+                    let problem = format!("{}: {error}", record.path().display());
                     self.tell(Happening::Trouble { problem });
                 }
             }
@@ -71,9 +72,25 @@ impl Manager<'_> {
         self.give_back(held.into_values().collect()).await
     }
 
-    fn runs(&mut self) -> Vec<RunFolder> {
-        match RunFolder::all(&self.shims.agents) {
-            Ok(folders) => folders,
+    /// Ends what a daemon before this way of writing runs down has left: each was a folder by the name of its marker.
+    async fn end_older(&self) {
+        let agents = self.shims.agents.clone();
+        let ending = tokio::task::spawn_blocking(move || {
+            let listed = std::fs::read_dir(agents).into_iter().flatten().flatten();
+            for folder in listed.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+                end_left_behind(&folder.file_name().to_string_lossy(), None);
+                // What cannot be removed is looked at again by the next daemon.
+                let _removed = std::fs::remove_dir_all(folder.path());
+            }
+        });
+        if let Err(panicked) = ending.await {
+            std::panic::resume_unwind(panicked.into_panic());
+        }
+    }
+
+    fn runs(&mut self) -> Vec<RunRecord> {
+        match RunRecord::all(&self.shims.agents) {
+            Ok(records) => records,
             Err(error) => {
                 let problem = format!("{}: {error}", self.shims.agents.display());
                 self.tell(Happening::Trouble { problem });
@@ -83,7 +100,7 @@ impl Manager<'_> {
     }
 
     /// Goes on with a run. Its lease is renewed at once, and what is refused is ended.
-    fn resume(&mut self, task: Task, run: &Run, folder: RunFolder, sent: Sent) {
+    fn resume(&mut self, task: Task, run: &Run, record: RunRecord, sent: Sent) {
         let mut lease = HeldLease::lasting(UNTIL_RENEWED, sent);
         lease.renew_at = sent.at;
         let (id, title, number) = (task.id.to_string(), task.title.clone(), task.iteration);
@@ -95,22 +112,22 @@ impl Manager<'_> {
         }
         let reports = self.reports.clone();
         tokio::spawn(async move {
-            let finished = iteration.resume(folder, orders).await;
+            let finished = iteration.resume(record, orders).await;
             let _told = reports.send(Report { iteration, finished });
         });
         self.tell(Happening::Began { id, kind, title, iteration: number, is_adopted: true });
     }
 
     /// Ends and forgets a run that is nobody's any more. One that is no loop's and still looked after is somebody else's.
-    fn put_away(&mut self, folder: RunFolder, is_loop: bool) {
+    fn put_away(&mut self, record: RunRecord, is_loop: bool) {
         tokio::spawn(async move {
-            if !is_loop && folder.take().is_ok_and(|taken| taken.is_none()) {
+            if !is_loop && record.take().is_ok_and(|taken| taken.is_none()) {
                 return;
             }
             let (_keep, orders) = watch::channel(Orders { end: Some(Urgency::Ask), ..Orders::default() });
-            if let Ok((_, taken)) = adopt(&folder, orders).await {
-                // What cannot be removed is looked at again by the next daemon.
-                let _removed = folder.remove(taken);
+            if let Ok((_, taken)) = adopt(&record, orders).await {
+                // What cannot be put away is looked at again by the next daemon.
+                let _put_away = record.put_away(taken);
             }
         });
     }

@@ -67,11 +67,11 @@ impl Manager<'_> {
             return;
         };
         self.must_look |= !is_filled;
-        // Only what is settled is forgotten: a daemon that is killed before settles it again, and is refused.
-        if let Some((folder, taken)) = report.finished.run
-            && let Err(error) = folder.remove(taken)
+        // Only what is settled is put away: a daemon that is killed before settles it again, and is refused.
+        if let Some((record, taken)) = report.finished.run
+            && let Err(error) = record.put_away(taken)
         {
-            self.tell(Happening::Trouble { problem: format!("{}: {error}", folder.path().display()) });
+            self.tell(Happening::Trouble { problem: format!("{}: {error}", record.path().display()) });
         }
     }
 

@@ -1,48 +1,79 @@
 //! The daemon's side of a shim: starting it, telling it what changes, and learning how it ended.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use rustix::process::Signal;
+#[cfg(target_os = "linux")]
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
+use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
+use super::identity::Identity;
+use super::nursery::{Cradle, Nursery};
 use super::orders::Orders;
-use super::record::{self, Exit, Run, RunFolder, Unattended};
+use super::record::{self, Exit, Run, RunRecord, Unattended, Written};
 use crate::runner::environment::Environment;
 use crate::runner::terminate::end_left_behind;
 
-/// How soon a shim that does not listen yet is called again.
-const CALL_AGAIN: Duration = Duration::from_millis(10);
+/// How soon a shim is looked at again of which nothing else tells.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Starting shims: which program, and where its runs are written down.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// How much a shim says of why it could not begin.
+const REASON_BYTES: u64 = 1_024;
+
+/// Starting shims: by whom, and where their runs are written down.
+#[derive(Clone)]
 pub struct Shims {
-    /// This binary.
-    pub program: PathBuf,
+    nursery: Arc<Nursery>,
     /// `.rota/run/agents`
     pub agents: PathBuf,
 }
 
 /// What becomes of the three streams of a shim, and with it of an agent whose output is not kept in a file.
 pub struct Streams {
-    /// Its input.
-    pub stdin: Stdio,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+/// Our ends of them.
+pub struct Pipes {
+    /// What it reads.
+    pub stdin: pipe::Sender,
     /// What it prints.
-    pub stdout: Stdio,
+    pub stdout: pipe::Receiver,
     /// What it complains.
-    pub stderr: Stdio,
+    pub stderr: pipe::Receiver,
 }
 
 impl Streams {
     /// Nothing in, nothing out.
-    pub fn none() -> Self {
-        Self { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() }
+    pub fn none() -> io::Result<Self> {
+        let null = || std::fs::File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+        Ok(Self { stdin: null()?, stdout: null()?, stderr: null()? })
+    }
+
+    /// Through us.
+    pub fn piped() -> io::Result<(Self, Pipes)> {
+        let ((stdin, input), (output, stdout), (complaints, stderr)) =
+            (io::pipe()?, io::pipe()?, io::pipe()?);
+        let pipes = Pipes {
+            stdin: pipe::Sender::from_owned_fd(input.into())?,
+            stdout: pipe::Receiver::from_owned_fd(output.into())?,
+            stderr: pipe::Receiver::from_owned_fd(complaints.into())?,
+        };
+        Ok((Self { stdin: stdin.into(), stdout: stdout.into(), stderr: stderr.into() }, pipes))
     }
 }
+
+/// The line to a shim that we had begin. It hangs up when it ends.
+pub struct Line(UnixStream);
 
 /// How a run ended, as far as is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,36 +87,34 @@ pub enum End {
 }
 
 impl Shims {
-    /// This very binary, also after another one took its place; runs are below `.rota`.
+    /// By this very binary, also after another one took its place; runs are below `.rota`.
     pub fn of_this_program(rota: &Path) -> io::Result<Self> {
         let ours = Path::new("/proc/self/exe");
         let program = if ours.exists() { ours.to_owned() } else { std::env::current_exe()? };
-        Ok(Self { program, agents: rota.join("run/agents") })
+        Ok(Self { nursery: Arc::new(Nursery::start(program)?), agents: rota.join("run/agents") })
     }
 
     /// Writes a run down and starts its shim. *A crash in between leaves a run that nobody began.*
     pub fn start(
         &self,
-        run: &Run,
-        environment: &Environment,
+        run: Run,
+        mut environment: Environment,
         streams: Streams,
-    ) -> io::Result<(RunFolder, Child)> {
-        let folder = RunFolder::create(&self.agents, run)?;
-        let started = Command::new(&self.program)
-            .arg(super::COMMAND)
-            .arg(folder.path())
-            .env_clear()
-            .envs(environment)
-            .env(record::MARKER, &run.marker)
-            .stdin(streams.stdin)
-            .stdout(streams.stdout)
-            .stderr(streams.stderr)
-            .spawn();
-        match started {
-            Ok(child) => Ok((folder, child)),
+    ) -> io::Result<(RunRecord, Line)> {
+        environment.insert(record::MARKER.into(), run.marker.clone().into());
+        let (ours, theirs) = UnixStream::pair()?;
+        let Streams { stdin, stdout, stderr } = streams;
+        let record = RunRecord::create(&self.agents, run)?;
+        let begun = self.nursery.begin(&Cradle {
+            record: record.path(),
+            environment: &environment,
+            files: [theirs.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        });
+        match begun {
+            Ok(()) => Ok((record, Line(ours))),
             Err(error) => {
-                if let Some(taken) = folder.take()? {
-                    folder.remove(taken)?;
+                if let Some(taken) = record.take()? {
+                    record.put_away(taken)?;
                 }
                 Err(error)
             }
@@ -95,41 +124,51 @@ impl Shims {
 
 /// Follows a shim of ours to its end, and passes orders on. Nobody begins the run again while the answer is held.
 pub async fn follow(
-    folder: &RunFolder,
-    child: &mut Child,
+    record: &RunRecord,
+    line: Line,
     mut orders: watch::Receiver<Orders>,
 ) -> io::Result<(End, Unattended)> {
-    let mut line = Line::default();
     orders.mark_unchanged();
-    loop {
-        tokio::select! {
-            status = child.wait() => {
-                status?;
-                break;
-            }
-            () = line.attend(folder, &mut orders) => {}
+    let said = line.follow(&mut orders).await;
+    match adopt(record, orders).await? {
+        (End::NeverBegun, taken) if !said.is_empty() => {
+            drop(taken);
+            Err(io::Error::other(format!("its shim could not begin: {said}")))
         }
+        ended => Ok(ended),
     }
-    adopt(folder, orders).await
 }
 
-/// Follows a shim that another daemon started. Whether it lives is said by its lock; the line only says when to look.
-pub async fn adopt(folder: &RunFolder, mut orders: watch::Receiver<Orders>) -> io::Result<(End, Unattended)> {
-    let mut line = Line::default();
+/// Follows a shim that another daemon started. Whether it lives is said by its lock; its process only says when to look.
+pub async fn adopt(record: &RunRecord, mut orders: watch::Receiver<Orders>) -> io::Result<(End, Unattended)> {
+    let mut shim: Option<Watched> = None;
     orders.mark_changed();
     loop {
-        if let Some(taken) = folder.take()? {
-            return Ok((ended(folder).await?, taken));
+        if let Some(taken) = record.take()? {
+            return Ok((ended(record).await?, taken));
         }
-        line.attend(folder, &mut orders).await;
+        let Some(shim) = &mut shim else {
+            match record.read()?.began {
+                Some(began) => shim = Some(Watched::of(began.shim)),
+                None => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+            continue;
+        };
+        tokio::select! {
+            Ok(()) = orders.changed() => {
+                let told = *orders.borrow_and_update();
+                record.order(&told)?;
+                shim.call();
+            }
+            () = shim.ended() => {}
+        }
     }
 }
 
 /// How a run ended whose shim is gone.
-async fn ended(folder: &RunFolder) -> io::Result<End> {
-    let Some(run) = folder.run()? else { return Ok(End::NeverBegun) };
+async fn ended(record: &RunRecord) -> io::Result<End> {
+    let Written { run: Some(run), began } = record.read()? else { return Ok(End::NeverBegun) };
     let exit = record::read::<Exit>(&run.exit)?.filter(|exit| exit.marker == run.marker);
-    let began = folder.began()?;
     let end = match exit {
         Some(exit) if exit.strays == 0 => return Ok(End::Known(exit)),
         Some(exit) => End::Known(exit),
@@ -141,51 +180,71 @@ async fn ended(folder: &RunFolder) -> io::Result<End> {
     Ok(end)
 }
 
-/// The line to a shim: opened when there is something to say, and kept.
-#[derive(Default)]
-struct Line {
-    stream: Option<UnixStream>,
+/// A shim's process, as far as it can be told from others.
+struct Watched {
+    shim: Option<Identity>,
+    #[cfg(target_os = "linux")]
+    process: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Watched {
+    fn of(shim: Option<Identity>) -> Self {
+        Self {
+            #[cfg(target_os = "linux")]
+            process: shim.as_ref().and_then(Identity::open).and_then(|process| watched(process).ok()),
+            shim,
+        }
+    }
+
+    /// Has it read what was written for it.
+    fn call(&self) {
+        if let Some(shim) = &self.shim {
+            shim.signal(Signal::USR1);
+        }
+    }
+
+    /// Waits until it may have ended: until it has, the first time, and then a moment.
+    async fn ended(&mut self) {
+        #[cfg(target_os = "linux")]
+        if let Some(process) = &self.process {
+            // Whatever comes of waiting, the lock is looked at.
+            drop(process.readable().await);
+            self.process = None;
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 impl Line {
-    /// Waits for new orders and passes them on, or for the other side to hang up. What a shim that has just ended does
-    /// not hear needs no answer.
-    async fn attend(&mut self, folder: &RunFolder, orders: &mut watch::Receiver<Orders>) {
-        tokio::select! {
-            changed = orders.changed() => {
-                if changed.is_err() {
-                    // The owner is gone: nothing more to say, but the end is still to be seen.
-                    return tokio::time::sleep(CALL_AGAIN).await;
-                }
+    /// Passes orders on until the shim hangs up, and returns what it said in the end.
+    async fn follow(self, orders: &mut watch::Receiver<Orders>) -> String {
+        let (hears, mut tells) = self.0.into_split();
+        let mut said = String::new();
+        let mut hears = hears.take(REASON_BYTES);
+        let hearing = hears.read_to_string(&mut said);
+        let telling = async {
+            while orders.changed().await.is_ok() {
                 let told = *orders.borrow_and_update();
-                if self.say(folder, &told).await.is_ok() {
-                    return;
+                let Ok(line) = told.line() else { continue };
+                if tells.write_all(&line).await.is_err() {
+                    break;
                 }
             }
-            () = closed(self.stream.as_ref()) => {}
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            // A shim that was killed says nothing.
+            _heard = hearing => {}
+            () = telling => {}
         }
-        self.stream = None;
-        orders.mark_changed();
-        tokio::time::sleep(CALL_AGAIN).await;
-    }
-
-    async fn say(&mut self, folder: &RunFolder, orders: &Orders) -> io::Result<()> {
-        if self.stream.is_none() {
-            let called = folder.with_socket(|path| std::os::unix::net::UnixStream::connect(path))?;
-            called.set_nonblocking(true)?;
-            self.stream = Some(UnixStream::from_std(called)?);
-        }
-        match &mut self.stream {
-            Some(stream) => stream.write_all(&orders.line()?).await,
-            None => Ok(()),
-        }
+        said
     }
 }
 
-/// Waits for the end of a line. A shim says nothing: whatever comes is the end.
-async fn closed(stream: Option<&UnixStream>) {
-    match stream {
-        Some(stream) => drop(stream.readable().await),
-        None => std::future::pending().await,
-    }
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "the safe way is deprecated, because it takes what is not a file too")]
+fn watched(process: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an owned file stays open, and the same one, for as long as it is watched.
+    Ok(unsafe { AsyncFd::register(process) }?)
 }

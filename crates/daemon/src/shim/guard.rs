@@ -5,27 +5,31 @@
 //! missed only when the lease runs out.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{WaitOptions, wait};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::alarm::Alarm;
 use super::cgroup;
 use super::identity::Identity;
 use super::orders::{LINE_BYTES, Orders};
-use super::record::{self, Began, Exit, Run, RunFolder, Step, StepEnd, Unattended, Why};
+use super::record::{self, Began, Exit, Line, Run, RunRecord, Step, StepEnd, Unattended, Why};
 use crate::boot::BootTime;
+use crate::runner::environment::Environment;
 use crate::runner::output::Capped;
 use crate::runner::terminate::{GRACE, Urgency, signal_below, signal_group};
 
+/// What people see who list processes.
+#[cfg(target_os = "linux")]
+const NAME: &std::ffi::CStr = c"rota shim";
 /// How long output is waited for after its program has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long those who were told to end may take; what is still there then hangs in the kernel.
@@ -33,36 +37,41 @@ const TOLD: Duration = Duration::from_secs(5);
 /// How often what is being ended is looked at.
 const ROUND: Duration = Duration::from_millis(20);
 
-/// The whole life of a shim, on a run that was written down.
-pub fn main(folder: &Path) -> ExitCode {
-    let folder = RunFolder::at(folder.to_owned());
-    let taken = match folder.take_to_run() {
-        Ok(taken) => taken,
-        Err(error) => return failed(&error),
+/// The whole life of a shim, on a run that was written down, with a line to the daemon that wrote it.
+pub fn main(record: PathBuf, environment: Environment, line: UnixStream) -> ExitCode {
+    let carried_out = || {
+        // Otherwise somebody else decided what becomes of it.
+        let Some((run, record)) = RunRecord::at(record).take_to_run()? else { return Ok(()) };
+        line.set_nonblocking(true)?;
+        Guard::new(run, record, environment, line.try_clone()?)?.carry_out()
     };
-    // Somebody else decided what becomes of it.
-    let Some((run, taken)) = taken else { return ExitCode::SUCCESS };
-    match Guard::new(folder, run, taken).and_then(Guard::carry_out) {
+    match carried_out() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+        Err(error) => failed(&line, &error),
     }
 }
 
-fn failed(error: &io::Error) -> ExitCode {
-    eprintln!("rota shim: {error}");
+/// Says why there is no end to be found.
+pub(super) fn failed(mut line: &UnixStream, error: &io::Error) -> ExitCode {
+    // Nobody to tell is a daemon that is gone.
+    let _told = write!(line, "{error}");
     ExitCode::FAILURE
 }
 
 struct Guard {
-    folder: RunFolder,
     run: Run,
-    _taken: Unattended,
+    environment: Environment,
+    /// Which is ours for as long as we live.
+    record: Unattended,
     began: Began,
     orders: Orders,
-    listener: UnixListener,
+    /// As far as the orders in the record were read.
+    heard: u64,
+    /// The daemon that had us begin; another one writes its orders into the record.
     daemon: Option<(UnixStream, Vec<u8>)>,
     child_ended: UnixStream,
     told_to_end: UnixStream,
+    has_orders: UnixStream,
     alarm: Alarm,
     output: Option<Output>,
 }
@@ -83,31 +92,35 @@ struct Agent {
 }
 
 impl Guard {
-    fn new(folder: RunFolder, run: Run, taken: Unattended) -> io::Result<Self> {
+    fn new(run: Run, record: Unattended, environment: Environment, line: UnixStream) -> io::Result<Self> {
         // Away from the terminal and the group of whoever started us: their signals are not ours.
         let _leader = rustix::process::setsid();
         #[cfg(target_os = "linux")]
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        {
+            rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+            rustix::thread::set_name(NAME)?;
+        }
         let child_ended = signal_pipe(&[SIGCHLD])?;
         let told_to_end = signal_pipe(&[SIGTERM, SIGINT, SIGHUP])?;
-        let listener = folder.with_socket(|path| UnixListener::bind(path))?;
-        listener.set_nonblocking(true)?;
+        // Before anybody can know of us who would send it.
+        let has_orders = signal_pipe(&[SIGUSR1])?;
         let began = Began {
             shim: Identity::of(std::process::id()),
             agent: None,
             cgroup: cgroup::create(&run.marker),
         };
-        folder.note_began(&began)?;
+        record.note(&Line::Began(began.clone()))?;
         Ok(Self {
             orders: Orders { until: run.until, end: None },
-            folder,
             run,
-            _taken: taken,
+            environment,
+            record,
             began,
-            listener,
-            daemon: None,
+            heard: 0,
+            daemon: Some((line, Vec::new())),
             child_ended,
             told_to_end,
+            has_orders,
             alarm: Alarm::new()?,
             output: None,
         })
@@ -161,7 +174,12 @@ impl Guard {
             .split_first()
             .ok_or_else(|| io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error()))?;
         let mut command = Command::new(program);
-        command.args(arguments).current_dir(&self.run.folder).process_group(0);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(&self.environment)
+            .current_dir(&self.run.folder)
+            .process_group(0);
         if let Some(path) = &step.output {
             let (from, to) = io::pipe()?;
             rustix::io::ioctl_fionbio(&from, true)?;
@@ -174,7 +192,7 @@ impl Guard {
             None => command.spawn()?.id(),
         };
         if let Some(agent) = Identity::of(pid) {
-            self.folder.note_agent(&agent)?;
+            self.record.note(&Line::Agent(agent))?;
         }
         Ok(pid)
     }
@@ -283,7 +301,7 @@ impl Guard {
         let mut watched = vec![
             PollFd::new(&self.child_ended, PollFlags::IN),
             PollFd::new(&self.told_to_end, PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
+            PollFd::new(&self.has_orders, PollFlags::IN),
         ];
         if let Some(alarm) = self.alarm.fd() {
             watched.push(PollFd::from_borrowed_fd(alarm, PollFlags::IN));
@@ -301,6 +319,7 @@ impl Guard {
         drop(watched);
         self.take_signals();
         self.hear();
+        self.look_for_orders();
         self.keep_output();
         Ok(())
     }
@@ -317,13 +336,25 @@ impl Guard {
         }
     }
 
-    /// Orders of the daemon, the newest one that called.
-    fn hear(&mut self) {
-        while let Ok((daemon, _)) = self.listener.accept() {
-            if daemon.set_nonblocking(true).is_ok() {
-                self.daemon = Some((daemon, Vec::new()));
-            }
+    /// Orders of a daemon that took us over.
+    fn look_for_orders(&mut self) {
+        let mut buffer = [0; 64];
+        let mut is_told = false;
+        while matches!((&self.has_orders).read(&mut buffer), Ok(count) if count > 0) {
+            is_told = true;
         }
+        // Where nobody can be sure whom a signal reaches, none is sent.
+        if !is_told && cfg!(target_os = "linux") {
+            return;
+        }
+        // What cannot be read is as good as not told: then we end with the lease that we know of.
+        for orders in self.record.orders_behind(&mut self.heard).unwrap_or_else(|_| Vec::new()) {
+            self.orders = self.orders.and(orders);
+        }
+    }
+
+    /// Orders of the daemon that had us begin.
+    fn hear(&mut self) {
         let Some((daemon, heard)) = &mut self.daemon else { return };
         let mut buffer = [0; 1_024];
         loop {

@@ -30,20 +30,28 @@ impl Identity {
 
     /// Sends a signal to it and to nobody else.
     pub fn signal(&self, signal: Signal) {
-        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return };
         #[cfg(target_os = "linux")]
         {
-            use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
-            // What is looked at after opening is what was opened, or it has ended.
-            let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-            if self.is_alive() {
-                let _sent = pidfd_send_signal(process, signal);
-            }
+            let Some(process) = self.open() else { return };
+            let _sent = rustix::process::pidfd_send_signal(process, signal);
         }
         #[cfg(not(target_os = "linux"))]
-        if self.is_alive() {
+        if let Some(pid) = self.number().filter(|_| self.is_alive()) {
             let _sent = rustix::process::kill_process(pid, signal);
         }
+    }
+
+    /// The process itself, which stays what it is when its number goes to somebody else; it can be read from once it has
+    /// ended.
+    #[cfg(target_os = "linux")]
+    pub fn open(&self) -> Option<std::os::fd::OwnedFd> {
+        use rustix::process::{PidfdFlags, pidfd_open};
+        // What is looked at after opening is what was opened, or it has ended.
+        pidfd_open(self.number()?, PidfdFlags::empty()).ok().filter(|_| self.is_alive())
+    }
+
+    fn number(&self) -> Option<Pid> {
+        i32::try_from(self.pid).ok().and_then(Pid::from_raw)
     }
 }
 

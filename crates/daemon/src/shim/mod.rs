@@ -1,11 +1,12 @@
-//! A shim stands between the daemon and each agent: the same binary, started again. A daemon can be killed at any
-//! moment; its shims go on, and the next daemon finds them.
+//! A shim stands between the daemon and each agent: a small process of its own. A daemon can be killed at any moment; its
+//! shims go on, and the next daemon finds them.
 //!
 //! | to find out | look at |
 //! |---|---|
 //! | what a shim does | [`guard`] |
 //! | what is written down about a run, and when | [`record`] |
 //! | how a daemon starts, follows and finds its shims | [`attend`] |
+//! | which process they are forked from | [`nursery`] |
 //! | whether a process is the one that is meant | [`identity`] |
 //! | how a tree of processes is ended | [`crate::runner::terminate`] |
 
@@ -14,8 +15,6 @@ pub mod attend;
 pub mod cgroup;
 pub mod guard;
 pub mod identity;
+pub mod nursery;
 pub mod orders;
 pub mod record;
-
-/// The word on the command line that makes a `rota` a shim.
-pub const COMMAND: &str = "shim";

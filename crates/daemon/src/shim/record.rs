@@ -1,21 +1,23 @@
-//! What is written down about a run, so that a daemon that was killed finds it again: a folder under `.rota/run/agents`.
+//! What is written down about a run, so that a daemon that was killed finds it again: one file in `.rota/run/agents`, a
+//! line for each thing that happened. What is over is moved to the folder of its iteration: a file system may have to look
+//! past every file that was taken away lately to make a new one.
 //!
-//! | file | written by | says |
+//! | line | written by | says |
 //! |---|---|---|
-//! | `run.json` | the daemon, before it starts the shim | what is to run, for which lease, until when |
-//! | the lock on it | the shim, for as long as it lives | that the run is looked after |
-//! | `shim.json` | the shim, before it starts the agent | that it began, and which process it is |
-//! | `agent.json` | the shim, once it has started the agent | which process that is |
-//! | `sock` | the shim | where it takes orders |
-//! | `exit.json` | the shim, as the last thing | how it ended |
+//! | `run` | the daemon, before it has a shim begin | what is to run, for which lease, until when |
+//! | the lock on the file | the shim, for as long as it lives | that the run is looked after |
+//! | `began` | the shim, before it starts the agent | that it began, and which process it is |
+//! | `agent` | the shim, once it has started the agent | which process that is |
+//! | `orders` | a daemon that took the run over | what has changed since |
+//!
+//! How it ended is in a file of its own, `exit.json`, which the shim writes as the last thing.
 //!
 //! Whoever holds the lock decides: a shim that comes too late finds the lock taken or the file gone, and begins nothing.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,10 +26,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
+use super::orders::Orders;
 use crate::boot::BootTime;
 
 /// The variable by which the processes of a run are known, wherever they went.
 pub const MARKER: &str = "ROTA_RUN";
+
+/// Of the files that are records.
+const SUFFIX: &str = "jsonl";
+/// Its name beside the end of the run.
+const KEPT: &str = "run.jsonl";
 
 /// What is to run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -141,13 +149,36 @@ pub struct StepEnd {
     pub took_ms: u64,
 }
 
-/// The folder of one run.
+/// One line of a record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Line {
+    /// What is to run.
+    Run(Box<Run>),
+    /// Who looks after it.
+    Began(Began),
+    /// The program that was started last.
+    Agent(Identity),
+    /// What counts from now on.
+    Orders(Orders),
+}
+
+/// What a record says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Written {
+    /// What is to run; none if that was never written.
+    pub run: Option<Run>,
+    /// Who looks after it, and the program that was started last; none if nobody began.
+    pub began: Option<Began>,
+}
+
+/// The record of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RunFolder(PathBuf);
+pub struct RunRecord(PathBuf);
 
 /// Nobody looks after the run, and nobody begins to while this is held.
 pub struct Unattended {
-    _lock: File,
+    file: File,
 }
 
 /// A name that no other run of this machine has had since it was started.
@@ -157,13 +188,20 @@ pub fn marker() -> String {
     format!("{:x}-{:x}-{count:x}", BootTime::now().millis(), std::process::id())
 }
 
-impl RunFolder {
+impl RunRecord {
     /// For a run that is about to begin.
-    pub fn create(agents: &Path, run: &Run) -> io::Result<Self> {
-        let folder = Self(agents.join(&run.marker));
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder.0)?;
-        write(&folder.0.join("run.json"), run)?;
-        Ok(folder)
+    pub fn create(agents: &Path, run: Run) -> io::Result<Self> {
+        let record = Self(agents.join(format!("{}.{SUFFIX}", run.marker)));
+        let open = || File::options().append(true).create_new(true).mode(0o600).open(&record.0);
+        let file = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(agents)?;
+                open()?
+            }
+            opened => opened?,
+        };
+        append(&file, &Line::Run(Box::new(run)))?;
+        Ok(record)
     }
 
     /// Where it is.
@@ -173,16 +211,19 @@ impl RunFolder {
 
     /// Every run that is written down.
     pub fn all(agents: &Path) -> io::Result<Vec<Self>> {
-        let mut folders = Vec::new();
+        let mut records = Vec::new();
         let listed = match std::fs::read_dir(agents) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(folders),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(records),
             listed => listed?,
         };
         for entry in listed {
-            folders.push(Self(entry?.path()));
+            let path = entry?.path();
+            if path.extension().is_some_and(|suffix| suffix == SUFFIX) {
+                records.push(Self(path));
+            }
         }
-        folders.sort_by(|one, other| one.0.cmp(&other.0));
-        Ok(folders)
+        records.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(records)
     }
 
     /// Its path.
@@ -190,79 +231,108 @@ impl RunFolder {
         &self.0
     }
 
-    /// What is to run; none if that was never written.
-    pub fn run(&self) -> io::Result<Option<Run>> {
-        read(&self.0.join("run.json"))
+    /// What it says.
+    pub fn read(&self) -> io::Result<Written> {
+        Ok(lines(&std::fs::read(&self.0)?).fold(Written::default(), Written::and))
     }
 
-    /// Who began it; none if nobody did.
-    pub fn began(&self) -> io::Result<Option<Began>> {
-        let Some(began) = read::<Began>(&self.0.join("shim.json"))? else { return Ok(None) };
-        let agent = read(&self.0.join("agent.json"))?.or(began.agent);
-        Ok(Some(Began { agent, ..began }))
-    }
-
-    pub(super) fn note_began(&self, began: &Began) -> io::Result<()> {
-        write(&self.0.join("shim.json"), began)
-    }
-
-    /// In a file of its own: a file system may bring one that takes another's place to the disk at once, and the
-    /// commits of the machine wait for it.
-    pub(super) fn note_agent(&self, agent: &Identity) -> io::Result<()> {
-        write(&self.0.join("agent.json"), agent)
+    /// Tells a shim what has changed.
+    pub(super) fn order(&self, orders: &Orders) -> io::Result<()> {
+        append(&File::options().append(true).open(&self.0)?, &Line::Orders(*orders))
     }
 
     /// Takes the run, unless somebody looks after it.
     pub fn take(&self) -> io::Result<Option<Unattended>> {
-        let path = self.0.join("run.json");
-        let lock = match File::open(&path) {
-            // A folder whose record was never written has nobody either.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => File::open(&self.0)?,
-            opened => opened?,
-        };
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let file = File::options().read(true).append(true).open(&self.0)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Unattended { file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        Ok(Some(Unattended { _lock: lock }))
     }
 
     /// Takes the run to carry it out: it must be there still once the lock is ours.
     pub(super) fn take_to_run(&self) -> io::Result<Option<(Run, Unattended)>> {
-        let Some(taken) = self.take()? else { return Ok(None) };
-        let path = self.0.join("run.json");
-        let is_same = std::fs::metadata(&path)?.ino() == taken._lock.metadata()?.ino();
-        Ok(self.run()?.filter(|_| is_same).map(|run| (run, taken)))
+        let taken = match self.take() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            taken => taken?,
+        };
+        let Some(taken) = taken else { return Ok(None) };
+        let is_same = match std::fs::metadata(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            found => found?.ino() == taken.file.metadata()?.ino(),
+        };
+        Ok(self.read()?.run.filter(|_| is_same).map(|run| (run, taken)))
     }
 
-    /// Forgets it.
-    pub fn remove(&self, _taken: Unattended) -> io::Result<()> {
-        std::fs::remove_dir_all(&self.0)
-    }
-
-    /// Runs something with a short path to the socket.
-    pub(super) fn with_socket<T>(&self, run: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-        with_short_path(&self.0, "sock", run)
+    /// Puts it beside its end, for people; one whose end is here is forgotten together with it.
+    pub fn put_away(&self, _taken: Unattended) -> io::Result<()> {
+        let is_there = |done: io::Result<()>| match done {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            done => done.map(|()| true),
+        };
+        let Some(Run { exit, .. }) = self.read()?.run else { return std::fs::remove_file(&self.0) };
+        let is_kept = match exit.parent() == self.0.parent() {
+            true => is_there(std::fs::remove_file(exit)).map(|_| false)?,
+            // The folder of a loop that was deleted is gone.
+            false => is_there(std::fs::rename(&self.0, exit.with_file_name(KEPT)))?,
+        };
+        if is_kept { Ok(()) } else { std::fs::remove_file(&self.0) }
     }
 }
 
-/// Addresses of sockets end after 107 bytes, folders do not.
-pub fn with_short_path<T>(
-    folder: &Path,
-    name: &str,
-    run: impl FnOnce(&Path) -> io::Result<T>,
-) -> io::Result<T> {
-    let path = folder.join(name);
-    if path.as_os_str().len() < 100 || !cfg!(target_os = "linux") {
-        return run(&path);
+impl Written {
+    fn and(mut self, line: Line) -> Self {
+        match line {
+            Line::Run(run) => self.run = Some(*run),
+            Line::Began(began) => self.began = Some(began),
+            Line::Agent(agent) => {
+                if let Some(began) = &mut self.began {
+                    began.agent = Some(agent);
+                }
+            }
+            Line::Orders(_) => {}
+        }
+        self
     }
-    let folder = File::open(folder)?;
-    run(&PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd())))
 }
 
-/// Writes a file whole or not at all. A process that is killed loses nothing of it; only the machine's own end can, and
-/// then nothing runs any more that it would speak of.
+impl Unattended {
+    /// Adds a line.
+    pub(super) fn note(&self, line: &Line) -> io::Result<()> {
+        append(&self.file, line)
+    }
+
+    /// The orders behind a place in the file, which moves on.
+    pub(super) fn orders_behind(&self, place: &mut u64) -> io::Result<Vec<Orders>> {
+        let mut text =
+            vec![0; usize::try_from(self.file.metadata()?.len().saturating_sub(*place)).unwrap_or(0)];
+        self.file.read_exact_at(&mut text, *place)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        *place += u64::try_from(whole).unwrap_or(0);
+        let orders = |line| match line {
+            Line::Orders(orders) => Some(orders),
+            _ => None,
+        };
+        Ok(lines(&text[..whole]).filter_map(orders).collect())
+    }
+}
+
+/// What is not a whole line, or none of ours, was cut off in the middle.
+fn lines(text: &[u8]) -> impl Iterator<Item = Line> {
+    let whole = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    whole.filter_map(|line| serde_json::from_slice(line).ok())
+}
+
+/// In one go. A process that is killed loses nothing of it; only the machine's own end can, and then nothing runs any more
+/// that it would speak of.
+fn append(mut file: &File, line: &Line) -> io::Result<()> {
+    let mut text = serde_json::to_vec(line).map_err(io::Error::other)?;
+    text.push(b'\n');
+    file.write_all(&text)
+}
+
+/// Writes a file whole or not at all.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut text = serde_json::to_vec(value).map_err(io::Error::other)?;
     text.push(b'\n');

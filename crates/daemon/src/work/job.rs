@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use rota_core::{LeaseId, Task};
@@ -13,7 +13,7 @@ use super::Work;
 use crate::runner::environment::Environment;
 use crate::runner::output::drain;
 use crate::runner::process::status_of;
-use crate::shim::attend::{self, End, Shims, Streams};
+use crate::shim::attend::{self, End, Pipes, Shims, Streams};
 use crate::shim::orders::Orders;
 use crate::shim::record::{self, Run, Step, Tenure, Why};
 
@@ -77,7 +77,7 @@ pub fn run_of(work: &Work, lease: &LeaseId, until: Tenure) -> Run {
         iteration: None,
         folder: work.folder.clone(),
         steps: vec![Step { argv: work.argv.clone(), output: None, output_bytes: 0, timeout_ms: None }],
-        exit: work.shims.agents.join(&marker).join("exit.json"),
+        exit: work.shims.agents.join(format!("{marker}.exit.json")),
         until,
         marker,
     }
@@ -93,20 +93,16 @@ pub async fn run(
     orders: watch::Receiver<Orders>,
 ) -> JobEnd {
     let failed = |error| JobEnd { ended: Err(error), last_line: None, last_error_line: None };
-    let streams = Streams { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() };
-    let (folder, mut shim) = match shims.start(&run, &environment, streams) {
+    let started =
+        Streams::piped().and_then(|(streams, pipes)| Ok((shims.start(run, environment, streams)?, pipes)));
+    let ((record, line), Pipes { mut stdin, stdout, stderr }) = match started {
         Ok(started) => started,
         Err(error) => return failed(error),
     };
-    if let Some(mut stdin) = shim.stdin.take() {
-        tokio::spawn(async move {
-            // A command that does not read it is none of our business.
-            drop(stdin.write_all(input.as_bytes()).await);
-        });
-    }
-    let (Some(stdout), Some(stderr)) = (shim.stdout.take(), shim.stderr.take()) else {
-        return failed(std::io::Error::other("no pipes"));
-    };
+    tokio::spawn(async move {
+        // A command that does not read it is none of our business.
+        drop(stdin.write_all(input.as_bytes()).await);
+    });
     let mut out = Lines::new(sink.prefix.clone(), sink.to_stderr);
     let mut err = Lines::new(sink.prefix, true);
     let ended = {
@@ -116,7 +112,7 @@ pub async fn run(
         tokio::pin!(reading);
         let mut is_read = false;
         let ended = {
-            let waiting = attend::follow(&folder, &mut shim, orders);
+            let waiting = attend::follow(&record, line, orders);
             tokio::pin!(waiting);
             loop {
                 tokio::select! {
@@ -132,7 +128,7 @@ pub async fn run(
         ended
     };
     let ended = ended.and_then(|(end, taken)| {
-        folder.remove(taken)?;
+        record.put_away(taken)?;
         meaning(end)
     });
     JobEnd { ended, last_line: out.finish(LINE_BYTES), last_error_line: err.finish(REASON_BYTES) }

@@ -1,0 +1,290 @@
+//! Where shims come from: one process that is started with the daemon, does nothing, and forks for each of them. A program
+//! as large as ours takes longer to load than to do all that a shim does; a fork of it is loaded already.
+//!
+//! What it is asked on its socket, one after the other: the length of a text, with four open files (the shim's line to the
+//! daemon, and its three streams); then the text, the path of the run's record and each variable, every one ended by a zero.
+//!
+//! It ends when whoever started it does. Its shims go on.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+use super::guard;
+use crate::runner::environment::Environment;
+
+/// The word on the command line that makes a `rota` a nursery.
+pub const COMMAND: &str = "nursery";
+
+/// How long a nursery that was stopped is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The line, and three streams.
+const FILES: usize = 4;
+/// The longest text: the system itself takes no more for a program's arguments and variables.
+const TEXT_BYTES: usize = 6 * 1_024 * 1_024;
+
+/// The daemon's side: starts the process, and again if it was killed.
+pub struct Nursery {
+    program: PathBuf,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    process: Child,
+    socket: UnixStream,
+}
+
+/// What a new shim is given.
+pub struct Cradle<'a> {
+    /// What is written down of its run.
+    pub record: &'a Path,
+    /// What its programs see.
+    pub environment: &'a Environment,
+    /// Its line to the daemon, then what it reads, prints and complains.
+    pub files: [BorrowedFd<'a>; FILES],
+}
+
+impl Nursery {
+    /// Starts the process.
+    pub fn start(program: PathBuf) -> io::Result<Self> {
+        let running = Running::start(&program)?;
+        Ok(Self { program, running: Mutex::new(Some(running)) })
+    }
+
+    /// Has a shim begin. That it could not is said on its line.
+    pub fn begin(&self, cradle: &Cradle<'_>) -> io::Result<()> {
+        let text = cradle.text();
+        let mut running = self.running();
+        if let Some(running) = running.as_ref()
+            && running.ask(&text, &cradle.files).is_ok()
+        {
+            return Ok(());
+        }
+        // It was killed, or hangs: nothing of what it was asked last has begun, or the run's lock says so.
+        *running = None;
+        let fresh = Running::start(&self.program)?;
+        let asked = fresh.ask(&text, &cradle.files);
+        *running = Some(fresh);
+        asked
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cradle<'_> {
+    fn text(&self) -> Vec<u8> {
+        let mut text = self.record.as_os_str().as_bytes().to_vec();
+        text.push(0);
+        for (name, value) in self.environment {
+            text.extend([name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
+        }
+        text
+    }
+}
+
+impl Running {
+    fn start(program: &Path) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_write_timeout(Some(PATIENCE))?;
+        let process = Command::new(program)
+            .arg(COMMAND)
+            .env_clear()
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // What a terminal sends to us is not for it.
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { process, socket: ours })
+    }
+
+    fn ask(&self, text: &[u8], files: &[BorrowedFd<'_>; FILES]) -> io::Result<()> {
+        let length = u32::try_from(text.len()).map_err(io::Error::other)?.to_ne_bytes();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(files));
+        // So few bytes go whole or not at all.
+        sendmsg(&self.socket, &[IoSlice::new(&length)], &mut control, SendFlags::empty())?;
+        (&self.socket).write_all(text)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It does nothing that could be lost.
+        let _killed = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+/// The whole life of the process. Its shims return through here too, each at its own end.
+pub fn main() -> ExitCode {
+    let served = UnixStream::from(match rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3) {
+        Ok(socket) => socket,
+        Err(_) => return ExitCode::FAILURE,
+    });
+    match serve(served) {
+        Ok(Next::Over) => ExitCode::SUCCESS,
+        Ok(Next::Shim(asked)) => asked.become_shim(),
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+enum Next {
+    /// Whoever started us is gone.
+    Over,
+    /// This is the new process.
+    Shim(Asked),
+}
+
+struct Asked {
+    text: Vec<u8>,
+    line: UnixStream,
+    streams: [OwnedFd; 3],
+}
+
+fn serve(mut socket: UnixStream) -> io::Result<Next> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    fork::let_children_go()?;
+    while let Some(asked) = receive(&mut socket)? {
+        match fork::fork() {
+            Ok(fork::Side::Child) => return Ok(Next::Shim(asked)),
+            Ok(fork::Side::Parent) => {}
+            Err(error) => asked.refuse(&error),
+        }
+    }
+    Ok(Next::Over)
+}
+
+/// What is asked next; none when nobody is left to ask.
+fn receive(socket: &mut UnixStream) -> io::Result<Option<Asked>> {
+    let mut length = [0; 4];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        &mut *socket,
+        &mut [IoSliceMut::new(&mut length)],
+        &mut control,
+        #[cfg(target_os = "linux")]
+        RecvFlags::CMSG_CLOEXEC,
+        #[cfg(not(target_os = "linux"))]
+        RecvFlags::empty(),
+    )?;
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut files: Vec<OwnedFd> = Vec::with_capacity(FILES);
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(sent) = message {
+            files.extend(sent);
+        }
+    }
+    for file in &files {
+        rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    let length = usize::try_from(u32::from_ne_bytes(length)).map_err(io::Error::other)?;
+    let files: Result<[OwnedFd; FILES], _> = files.try_into();
+    let (true, Ok([line, stdin, stdout, stderr])) = (received.bytes == 4 && length <= TEXT_BYTES, files)
+    else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let mut text = vec![0; length];
+    socket.read_exact(&mut text)?;
+    Ok(Some(Asked { text, line: line.into(), streams: [stdin, stdout, stderr] }))
+}
+
+impl Asked {
+    fn refuse(mut self, error: &io::Error) {
+        // Nobody to tell is a daemon that is gone.
+        let _told = write!(self.line, "cannot fork: {error}");
+    }
+
+    fn become_shim(self) -> ExitCode {
+        let Self { text, line, streams: [stdin, stdout, stderr] } = self;
+        let streams = rustix::stdio::dup2_stdin(&stdin)
+            .and_then(|()| rustix::stdio::dup2_stdout(&stdout))
+            .and_then(|()| rustix::stdio::dup2_stderr(&stderr));
+        drop([stdin, stdout, stderr]);
+        let mut parts = text.split(|byte| *byte == 0);
+        let record = PathBuf::from(OsString::from_vec(parts.next().unwrap_or_default().to_vec()));
+        let environment = parts.filter_map(variable).collect();
+        match streams {
+            Ok(()) => guard::main(record, environment, line),
+            Err(error) => guard::failed(&line, &error.into()),
+        }
+    }
+}
+
+/// A name may begin with an equals sign, as the system itself sees it.
+fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
+    let equals = 1 + text.get(1..)?.iter().position(|byte| *byte == b'=')?;
+    let of = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+    Some((of(&text[..equals]), of(&text[equals + 1..])))
+}
+
+/// The two calls that make a process out of this one.
+#[allow(unsafe_code, reason = "there is no safe fork")]
+mod fork {
+    use std::io;
+
+    pub(super) enum Side {
+        Parent,
+        Child,
+    }
+
+    /// The new process goes on from here with a copy of everything.
+    pub(super) fn fork() -> io::Result<Side> {
+        // SAFETY: a nursery has one thread, so nothing in the copy of its memory is locked or half done.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => Ok(Side::Child),
+            _ => Ok(Side::Parent),
+        }
+    }
+
+    /// Whoever ends needs nobody to reap it. A shim changes that for itself when it wants to know who ended.
+    pub(super) fn let_children_go() -> io::Result<()> {
+        // SAFETY: no handler is installed, and nobody else has one for this signal.
+        match unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) } {
+            libc::SIG_ERR => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn variables_arrive_as_they_were_sent() {
+        let given = [("PATH", "/bin"), ("EMPTY", ""), ("A", "b=c\nd"), ("=C:", "x")];
+        let environment: Environment =
+            given.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let null = std::fs::File::open("/dev/null").unwrap_or_else(|error| panic!("{error}"));
+        let cradle =
+            Cradle { record: Path::new("/a b"), environment: &environment, files: [null.as_fd(); 4] };
+        let text = cradle.text();
+        let mut parts = text.split(|byte| *byte == 0);
+        assert_eq!(parts.next(), Some(&b"/a b"[..]));
+        assert_eq!(parts.filter_map(variable).collect::<Environment>(), environment);
+    }
+}
