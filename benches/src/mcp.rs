@@ -76,7 +76,7 @@ fn task(round: usize) -> Result<String> {
     Ok(backlog::id(round)?.to_string())
 }
 
-fn in_process(cx: &Context<SqliteStore>, verb: &str, round: usize) -> Result<f64> {
+fn in_process(cx: &Context, verb: &str, round: usize) -> Result<f64> {
     let id = task(round)?;
     let start = Instant::now();
     let text = match verb {

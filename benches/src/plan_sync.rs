@@ -45,7 +45,7 @@ fn plan(lines: usize) -> Result<String> {
     Ok(plan)
 }
 
-fn sync(cx: &Context<SqliteStore>, plan: &str, inserted: usize) -> Result<f64> {
+fn sync(cx: &Context, plan: &str, inserted: usize) -> Result<f64> {
     let input =
         PlanSync { input: plan.as_bytes().to_vec(), queue: "tasks".to_owned(), ..PlanSync::default() };
     let start = Instant::now();

@@ -56,7 +56,7 @@ impl Asked {
         }
     }
 
-    fn in_process(self, cx: &Context<SqliteStore>, at: usize) -> Result<String> {
+    fn in_process(self, cx: &Context, at: usize) -> Result<String> {
         Ok(match self {
             Self::Task => Payload::new(block_on(show::show(cx, backlog::id(at)?.as_str(), false))?).to_text(),
             Self::Page => Payload::new(block_on(page(cx, at as u64, PAGE))?).to_text(),
@@ -73,13 +73,7 @@ impl Asked {
 
 /// The verb in this process, a round trip to a server that does nothing but send as many bytes, and the verb over HTTP,
 /// in turns.
-fn compare(
-    cx: &Context<SqliteStore>,
-    server: &Server,
-    tasks: usize,
-    rounds: usize,
-    asked: Asked,
-) -> Result<()> {
+fn compare(cx: &Context, server: &Server, tasks: usize, rounds: usize, asked: Asked) -> Result<()> {
     let step = (tasks - PAGE) / rounds;
     let length = asked.in_process(cx, 0)?.len();
     let bare = Server::bare(length)?;
@@ -133,7 +127,7 @@ fn metrics(server: &Server, connection: &mut BufReader<TcpStream>) -> Result<()>
 }
 
 /// Listeners that read everything, 100 events a second, and the server's own processor time.
-fn listeners(options: &Options, cx: &Context<SqliteStore>, server: &Server) -> Result<()> {
+fn listeners(options: &Options, cx: &Context, server: &Server) -> Result<()> {
     let (clients, seconds) = (options.pick(10, 200), options.pick(2, 20));
     for _ in 0..clients {
         let mut stream = server.connect()?;

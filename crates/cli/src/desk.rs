@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use rota_gateway::panel::Panel;
 use rota_serve::client::{ClientFault, Endpoint};
-use rota_store::{AnyStore, block_on};
+use rota_store::block_on;
 use rota_verbs::said::Nature;
 use rota_verbs::{Context, Said, Verb};
 
@@ -14,7 +14,7 @@ use crate::errors::{CliError, CliResult};
 /// Who answers.
 pub enum Desk {
     /// The store, opened here.
-    Store(Box<Context<AnyStore>>),
+    Store(Box<Context>),
     /// A server, by its address.
     Server(Box<Remote>),
 }
@@ -35,7 +35,7 @@ impl Desk {
     }
 
     /// The store, for what cannot be asked of a server.
-    pub fn store(&self) -> CliResult<&Context<AnyStore>> {
+    pub fn store(&self) -> CliResult<&Context> {
         match self {
             Self::Store(cx) => Ok(cx),
             Self::Server(remote) => Err(CliError::wants_store(&remote.endpoint.name())),

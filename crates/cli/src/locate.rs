@@ -89,7 +89,7 @@ pub fn current_folder() -> CliResult<String> {
 }
 
 /// The store and surroundings that flags, variables and configuration name.
-pub fn context(common: &Common) -> CliResult<Context<AnyStore>> {
+pub fn context(common: &Common) -> CliResult<Context> {
     let desk = desk(common)?;
     match desk {
         Desk::Store(cx) => Ok(*cx),

@@ -7,7 +7,7 @@ use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresStore};
 use crate::secret::Secret;
 use crate::sqlite::{self, SqliteStore};
-use crate::store::{Access, Intent, Store, block_on, perform_once, run_here, runtime};
+use crate::store::{Access, Intent, Pending, Store, Work, block_on, run_here, runtime};
 use crate::tx::AnyTx;
 
 /// Where a store is.
@@ -48,6 +48,18 @@ pub enum AnyStore {
     Sqlite(SqliteStore),
     Postgres(PostgresStore),
 }
+
+macro_rules! from_each {
+    ($($variant:ident($store:ty)),*) => {
+        $(impl From<$store> for AnyStore {
+            fn from(store: $store) -> Self {
+                Self::$variant(store)
+            }
+        })*
+    };
+}
+
+from_each!(Memory(MemoryStore), Sqlite(SqliteStore), Postgres(PostgresStore));
 
 impl AnyStore {
     /// Opens it, waiting on this thread. A server gives the program a runtime, which [`block_on`] then uses.
@@ -94,6 +106,14 @@ impl AnyStore {
         if self.is_server() { block_on(future) } else { run_here(future) }
     }
 
+    fn inner(&self) -> &dyn Store {
+        match self {
+            Self::Memory(store) => store,
+            Self::Sqlite(store) => store,
+            Self::Postgres(store) => store,
+        }
+    }
+
     /// Whether it is waited for over a connection.
     pub fn is_server(&self) -> bool {
         matches!(self, Self::Postgres(_))
@@ -116,21 +136,11 @@ impl AnyStore {
 }
 
 impl Store for AnyStore {
-    type Tx = AnyTx;
-
-    async fn begin(&self, access: Access) -> Result<AnyTx, Fault> {
-        Ok(match self {
-            Self::Memory(store) => AnyTx::Memory(Box::new(store.begin(access).await?)),
-            Self::Sqlite(store) => AnyTx::Sqlite(Box::new(store.begin(access).await?)),
-            Self::Postgres(store) => AnyTx::Postgres(Box::new(store.begin(access).await?)),
-        })
+    fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
+        self.inner().begin(access)
     }
 
-    /// Every intent is compiled once, for [`AnyTx`], and not once for each store.
-    async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
-        match self {
-            Self::Postgres(store) => store.perform(intent).await,
-            Self::Memory(_) | Self::Sqlite(_) => perform_once(self, intent).await,
-        }
+    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
+        self.inner().carry_out(work)
     }
 }

@@ -24,7 +24,7 @@ pub use any::{AnyStore, Location};
 pub use fault::{Error, Fault, Outcome};
 pub use files::{make_whole, part_of};
 pub use secret::Secret;
-pub use store::{Access, Intent, Store, block_on, run_here, runtime, use_runtime};
+pub use store::{Access, Intent, Pending, Store, Work, block_on, run_here, runtime, use_runtime};
 pub use tx::{
     AgentRow, AnyTx, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, GateTokenRow, HeadQuery,
     Level, ListFilter, Moved, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx,

@@ -1,11 +1,14 @@
 //! The store: transactions, and what they are for.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::OnceLock;
 
+use async_trait::async_trait;
+
 use crate::crash;
-use crate::fault::{Fault, Outcome};
-use crate::tx::Tx;
+use crate::fault::{Error, Fault, Outcome};
+use crate::tx::{AnyTx, Tx};
 
 /// What a transaction may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,34 +19,94 @@ pub enum Access {
     Write,
 }
 
+/// A future of any kind. What makes one is compiled where it is written, and not again in every crate that waits for it.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// A place that keeps tasks.
 pub trait Store: Send + Sync {
-    /// Its transactions.
-    type Tx: Tx;
+    /// Begins a transaction. Waits its turn for a bounded time.
+    fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>>;
 
-    /// Begins one. Waits its turn for a bounded time.
-    fn begin(&self, access: Access) -> impl Future<Output = Result<Self::Tx, Fault>> + Send;
+    /// Carries out work in one transaction: all of it, or nothing and the fault.
+    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>>;
 
     /// Carries out one intent in one transaction: all of it, or nothing and the reason.
-    fn perform<I: Intent>(&self, intent: &I) -> impl Future<Output = Outcome<I::Output>> + Send {
-        perform_once(self, intent)
+    fn perform<I: Intent>(&self, intent: &I) -> impl Future<Output = Outcome<I::Output>> + Send
+    where
+        Self: Sized,
+    {
+        async move {
+            let mut ordered = Ordered { intent, outcome: None };
+            self.carry_out(&mut ordered).await?;
+            let Some(outcome) = ordered.outcome else {
+                unreachable!("work that was carried out has an outcome")
+            };
+            outcome
+        }
     }
 }
 
-/// One intent in one transaction, where nothing has to be tried again.
-pub(crate) async fn perform_once<S: Store + ?Sized, I: Intent>(store: &S, intent: &I) -> Outcome<I::Output> {
-    crash::point("before_begin");
-    let mut tx = store.begin(intent.access()).await?;
-    let ran = intent.run(&mut tx).await;
-    if intent.access() == Access::Write && intent.is_kept(&ran) {
-        crash::point("after_write");
-        tx.commit().await?;
-        crash::point("after_commit");
+/// An intent without its type, and where its outcome goes: so that stores do not depend on what it is.
+pub trait Work: Send {
+    /// Whether it writes.
+    fn access(&self) -> Access;
+
+    /// See [`Intent::may_be_at_once`].
+    fn may_be_at_once(&self) -> bool;
+
+    /// Does it and keeps the outcome, unless that is a fault; says whether what was written is made durable.
+    fn run<'a>(&'a mut self, tx: &'a mut AnyTx) -> Pending<'a, Result<bool, Fault>>;
+}
+
+struct Ordered<'a, I: Intent> {
+    intent: &'a I,
+    outcome: Option<Outcome<I::Output>>,
+}
+
+impl<I: Intent> Work for Ordered<'_, I> {
+    fn access(&self) -> Access {
+        self.intent.access()
     }
-    ran
+
+    fn may_be_at_once(&self) -> bool {
+        self.intent.may_be_at_once()
+    }
+
+    fn run<'a>(&'a mut self, tx: &'a mut AnyTx) -> Pending<'a, Result<bool, Fault>> {
+        let running = self.intent.run(tx);
+        Box::pin(async move {
+            let ran = running.await;
+            let kept = self.intent.access() == Access::Write && self.intent.is_kept(&ran);
+            match ran {
+                Err(Error::Fault(fault)) => Err(fault),
+                ran => {
+                    self.outcome = Some(ran);
+                    Ok(kept)
+                }
+            }
+        })
+    }
+}
+
+/// Work in one transaction, where nothing has to be tried again.
+pub(crate) fn carry_out_once<'a>(
+    store: &'a dyn Store,
+    work: &'a mut dyn Work,
+) -> Pending<'a, Result<(), Fault>> {
+    Box::pin(async move {
+        crash::point("before_begin");
+        let mut tx = store.begin(work.access()).await?;
+        if work.run(&mut tx).await? {
+            crash::point("after_write");
+            tx.commit().await?;
+            crash::point("after_commit");
+        }
+        Ok(())
+    })
 }
 
 /// Something a caller wants, carried out in one transaction.
+#[async_trait]
 pub trait Intent: Sync {
     /// What comes back.
     type Output: Send;
@@ -65,7 +128,7 @@ pub trait Intent: Sync {
     }
 
     /// Does it, inside the transaction.
-    fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Outcome<Self::Output>> + Send;
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output>;
 }
 
 /// The runtime of a program that waits for a server; none in one that only opens files.
@@ -74,20 +137,28 @@ static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
 /// Runs a future to its end on this thread. Memory and SQLite never make it wait; with [`crate::AnyStore`] on a server
 /// the program's runtime waits.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    match RUNTIME.get() {
+    finish(future, |future| match RUNTIME.get() {
         Some(runtime) => runtime.block_on(future),
-        None => run_here(future),
-    }
+        None => poll_here(future),
+    })
 }
 
 /// Runs a future of a store that never waits (memory, SQLite) on this thread.
 pub fn run_here<F: Future>(future: F) -> F::Output {
-    let mut future = std::pin::pin!(future);
+    finish(future, poll_here)
+}
+
+/// Has a future run to its end by something that need not know what it is, so that this is compiled once.
+fn finish<F: Future>(future: F, run: fn(Pin<&mut dyn Future<Output = ()>>)) -> F::Output {
+    let mut output = None;
+    run(std::pin::pin!(async { output = Some(future.await) }));
+    let Some(output) = output else { unreachable!("it ran to its end") };
+    output
+}
+
+fn poll_here(mut future: Pin<&mut dyn Future<Output = ()>>) {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    loop {
-        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
+    while future.as_mut().poll(&mut context).is_pending() {
         std::thread::yield_now();
     }
 }

@@ -415,7 +415,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.$name($($arg),*).await,
                     Self::Sqlite(tx) => tx.$name($($arg),*).await,
-                    Self::Postgres(tx) => tx.$name($($arg),*).await,
+                    Self::Postgres(tx) => Box::pin(tx.$name($($arg),*)).await,
                 }
             })*
 
@@ -423,7 +423,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.opening(scope).await,
                     Self::Sqlite(tx) => tx.opening(scope).await,
-                    Self::Postgres(tx) => tx.opening(scope).await,
+                    Self::Postgres(tx) => Box::pin(tx.opening(scope)).await,
                 }
             }
 
@@ -431,7 +431,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.at_once(work).await,
                     Self::Sqlite(tx) => tx.at_once(work).await,
-                    Self::Postgres(tx) => tx.at_once(work).await,
+                    Self::Postgres(tx) => Box::pin(tx.at_once(work)).await,
                 }
             }
 
@@ -439,7 +439,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.add_at_once(call, tasks).await,
                     Self::Sqlite(tx) => tx.add_at_once(call, tasks).await,
-                    Self::Postgres(tx) => tx.add_at_once(call, tasks).await,
+                    Self::Postgres(tx) => Box::pin(tx.add_at_once(call, tasks)).await,
                 }
             }
 
@@ -447,7 +447,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.lone_tasks(scope, ids).await,
                     Self::Sqlite(tx) => tx.lone_tasks(scope, ids).await,
-                    Self::Postgres(tx) => tx.lone_tasks(scope, ids).await,
+                    Self::Postgres(tx) => Box::pin(tx.lone_tasks(scope, ids)).await,
                 }
             }
 
@@ -455,7 +455,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.move_on(moved).await,
                     Self::Sqlite(tx) => tx.move_on(moved).await,
-                    Self::Postgres(tx) => tx.move_on(moved).await,
+                    Self::Postgres(tx) => Box::pin(tx.move_on(moved)).await,
                 }
             }
 
@@ -463,7 +463,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.commit().await,
                     Self::Sqlite(tx) => tx.commit().await,
-                    Self::Postgres(tx) => tx.commit().await,
+                    Self::Postgres(tx) => Box::pin(tx.commit()).await,
                 }
             }
         }

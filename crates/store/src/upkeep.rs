@@ -120,7 +120,7 @@ macro_rules! upkeep {
                 match self {
                     Self::Memory(tx) => tx.$name($($arg),*).await,
                     Self::Sqlite(tx) => tx.$name($($arg),*).await,
-                    Self::Postgres(tx) => tx.$name($($arg),*).await,
+                    Self::Postgres(tx) => Box::pin(tx.$name($($arg),*)).await,
                 }
             })*
         }

@@ -38,13 +38,13 @@ pub struct Agents {
 }
 
 /// Registers a process under a new id.
-pub async fn register<S: Store>(cx: &Context<S>, pid: u32, host: &str) -> Result<Agent> {
+pub async fn register(cx: &Context, pid: u32, host: &str) -> Result<Agent> {
     let host = checked_name("host", Some(host.to_owned()))?.unwrap_or_else(|| "localhost".to_owned());
     Ok(Agent::of(cx.store.perform(&RegisterAgent { call: cx.call(), pid, host }).await?))
 }
 
 /// Lists agents that have not stopped.
-pub async fn list<S: Store>(cx: &Context<S>) -> Result<Agents> {
+pub async fn list(cx: &Context) -> Result<Agents> {
     let rows = cx.store.perform(&ListAgents { call: cx.call() }).await?;
     let agents: Vec<Agent> = rows.into_iter().filter(|row| row.stopped_at.is_none()).map(Agent::of).collect();
     Ok(Agents { total: agents.len(), agents })
@@ -58,7 +58,7 @@ pub struct Deregistered {
 }
 
 /// Says that an agent stopped; again is fine.
-pub async fn deregister<S: Store>(cx: &Context<S>, id: &str) -> Result<Deregistered> {
+pub async fn deregister(cx: &Context, id: &str) -> Result<Deregistered> {
     cx.store.perform(&DeregisterAgent { call: cx.call(), id: id.to_owned() }).await?;
     Ok(Deregistered { id: id.to_owned() })
 }

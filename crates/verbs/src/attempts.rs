@@ -43,7 +43,7 @@ pub struct Attempt {
 }
 
 /// Tells every attempt of a task.
-pub async fn attempts<S: Store>(cx: &Context<S>, id: &str) -> Result<Attempts> {
+pub async fn attempts(cx: &Context, id: &str) -> Result<Attempts> {
     let filter = EventFilter { task: Some(task_id(id)?), ..EventFilter::default() };
     let events = cx.store.perform(&Journal { call: cx.call(), filter }).await?;
     let mut attempts: Vec<Attempt> = Vec::new();

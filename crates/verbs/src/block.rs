@@ -19,14 +19,14 @@ pub struct Edge {
 }
 
 /// Adds an edge; twice is fine, a cycle is refused with its path.
-pub async fn block<S: Store>(cx: &Context<S>, id: &str, by: &str) -> Result<Edge> {
+pub async fn block(cx: &Context, id: &str, by: &str) -> Result<Edge> {
     let edge = Edge { id: task_id(id)?, by: task_id(by)? };
     cx.store.perform(&edges::Block { call: cx.call(), task: edge.id.clone(), by: edge.by.clone() }).await?;
     Ok(edge)
 }
 
 /// Removes an edge.
-pub async fn unblock<S: Store>(cx: &Context<S>, id: &str, by: &str) -> Result<Edge> {
+pub async fn unblock(cx: &Context, id: &str, by: &str) -> Result<Edge> {
     let edge = Edge { id: task_id(id)?, by: task_id(by)? };
     cx.store.perform(&edges::Unblock { call: cx.call(), task: edge.id.clone(), by: edge.by.clone() }).await?;
     Ok(edge)

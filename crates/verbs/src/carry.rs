@@ -38,11 +38,7 @@ impl Carried {
 }
 
 /// Writes one snapshot of the store, or of one scope, to a stream.
-pub async fn export_to<S: Store, W: Write + Send>(
-    cx: &Context<S>,
-    only: Option<String>,
-    writer: W,
-) -> Result<Carried> {
+pub async fn export_to<W: Write + Send>(cx: &Context, only: Option<String>, writer: W) -> Result<Carried> {
     let sink = Output { path: PathBuf::from("the output"), writer: Mutex::new(writer) };
     let end = cx.store.perform(&Export { call: cx.call(), only, sink: &sink }).await?;
     let mut writer = sink.writer.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +47,7 @@ pub async fn export_to<S: Store, W: Write + Send>(
 }
 
 /// The same to a file, which appears when it is whole and durable.
-pub async fn export_file<S: Store>(cx: &Context<S>, only: Option<String>, file: &Path) -> Result<Carried> {
+pub async fn export_file(cx: &Context, only: Option<String>, file: &Path) -> Result<Carried> {
     let part = rota_store::part_of(file);
     let failed = |source| Fault::Io { path: file.to_owned(), source };
     let writer = std::io::BufWriter::new(File::create(&part).map_err(failed)?);
@@ -79,7 +75,7 @@ impl Source for FileSource<'_> {
 }
 
 /// Takes in an export: all of it, or nothing and the line that is wrong. A dry run undoes it.
-pub async fn import<S: Store>(cx: &Context<S>, file: &Path, dry_run: bool) -> Result<Carried> {
+pub async fn import(cx: &Context, file: &Path, dry_run: bool) -> Result<Carried> {
     let import = Import { call: cx.call(), source: &FileSource(file) };
     let end =
         if dry_run { cx.store.perform(&Rehearse(&import)).await? } else { cx.store.perform(&import).await? };

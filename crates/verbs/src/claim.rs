@@ -64,7 +64,7 @@ impl Claimed {
 }
 
 /// Grants a lease; none if nothing is eligible. A task chosen by id that is not eligible is refused with the reasons.
-pub async fn claim<S: Store>(cx: &Context<S>, input: Claim) -> Result<Option<Claimed>> {
+pub async fn claim(cx: &Context, input: Claim) -> Result<Option<Claimed>> {
     let wanted = Wanted {
         category: checked_name("category", input.category)?,
         specs: input.specs.as_deref().map(Globs::parse),

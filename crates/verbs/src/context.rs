@@ -1,7 +1,7 @@
 //! What every verb is told: which store and scope, who asks, which `now`.
 
 use rota_core::{Caller, LeaseId, Refusal, TaskId, UnixMillis};
-use rota_store::Store;
+use rota_store::AnyStore;
 use rota_store::intents::Call;
 use rota_store::intents::read::Runners;
 
@@ -9,10 +9,10 @@ use crate::Result;
 use crate::loops::Settings;
 
 /// The surroundings of a call.
-#[derive(Clone, Debug)]
-pub struct Context<S> {
+#[derive(Clone)]
+pub struct Context {
     /// Where tasks are kept.
-    pub store: S,
+    pub store: AnyStore,
     /// Namespace.
     pub scope: String,
     /// Who asks, if it says so.
@@ -31,12 +31,12 @@ pub struct Context<S> {
     pub settings: Settings,
 }
 
-impl<S: Store> Context<S> {
+impl Context {
     /// On a store, in the default scope, by nobody in particular.
-    pub fn new(store: S) -> Self {
+    pub fn new(store: impl Into<AnyStore>) -> Self {
         let scope = "default".to_owned();
         Self {
-            store,
+            store: store.into(),
             scope,
             agent: None,
             lease: None,

@@ -1,7 +1,6 @@
 //! `create`: adds an open task.
 
 use rota_core::{Refusal, TaskId, UnixMillis, limits};
-use rota_store::Store;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 
 use crate::context::{Context, bad_value, checked_name, checked_text, task_id};
@@ -26,7 +25,7 @@ pub struct Create {
 }
 
 /// Adds an open task. A duplicate id or an unknown dependency is refused.
-pub async fn create<S: Store>(cx: &Context<S>, input: Create) -> Result<TaskPayload> {
+pub async fn create(cx: &Context, input: Create) -> Result<TaskPayload> {
     let new = NewTask {
         priority: input.priority.map_or(NewPriority::QueueDefault, NewPriority::Given),
         category: checked_name("category", input.category)?,

@@ -12,7 +12,7 @@ use crate::step::step;
 use crate::{Result, TaskPayload};
 
 /// Deletes one task; a lease on it ends.
-pub async fn delete<S: Store>(cx: &Context<S>, id: &str) -> Result<TaskPayload> {
+pub async fn delete(cx: &Context, id: &str) -> Result<TaskPayload> {
     step(cx, task_id(id)?, Command::Delete).await
 }
 
@@ -37,7 +37,7 @@ pub struct Deleted {
 }
 
 /// Deletes many tasks in one transaction.
-pub async fn delete_many<S: Store>(cx: &Context<S>, input: DeleteMany) -> Result<Deleted> {
+pub async fn delete_many(cx: &Context, input: DeleteMany) -> Result<Deleted> {
     let statuses = input.statuses.unwrap_or_default();
     if statuses.contains(&Status::Deleted) {
         return Err(bad_value("--status deleted: they are deleted already".into()).into());

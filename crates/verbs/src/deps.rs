@@ -32,7 +32,7 @@ pub struct DepsLine {
 }
 
 /// Tells the tree of a task's blockers.
-pub async fn deps<S: Store>(cx: &Context<S>, id: &str) -> Result<Deps> {
+pub async fn deps(cx: &Context, id: &str) -> Result<Deps> {
     let lines = cx.store.perform(&Blockers { call: cx.call(), id: task_id(id)? }).await?;
     let line = |line: rota_store::intents::read::BlockerLine| DepsLine {
         level: line.level,

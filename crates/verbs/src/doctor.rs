@@ -72,7 +72,7 @@ impl Findings {
 }
 
 /// Looks through every scope, a page at a time; `progress` hears how many tasks were looked at.
-pub async fn doctor<S: Store>(cx: &Context<S>, fix: bool, progress: impl Fn(u64)) -> Result<Findings> {
+pub async fn doctor(cx: &Context, fix: bool, progress: impl Fn(u64)) -> Result<Findings> {
     let call = |scope: &str| Call { scope: scope.to_owned(), ..cx.call() };
     let first = cx.store.perform(&Survey { call: call(&cx.scope), whole: true }).await?;
     let mut found = Findings { schema: first.schema, scopes: first.scopes.len(), ..Findings::default() };

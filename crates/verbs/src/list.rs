@@ -22,7 +22,7 @@ pub struct List {
 }
 
 /// Lists tasks; leaves deleted ones out unless asked.
-pub async fn list<S: Store>(cx: &Context<S>, input: List) -> Result<TaskList> {
+pub async fn list(cx: &Context, input: List) -> Result<TaskList> {
     let statuses = match input.statuses {
         Some(statuses) => statuses,
         None if input.all => Vec::new(),

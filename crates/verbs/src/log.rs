@@ -79,7 +79,7 @@ impl EventPayload {
 }
 
 /// Reads the journal.
-pub async fn log<S: Store>(cx: &Context<S>, input: Log) -> Result<Events> {
+pub async fn log(cx: &Context, input: Log) -> Result<Events> {
     let task = input.task.as_deref().map(task_id).transpose()?;
     let filter = EventFilter { task, after: input.after, limit: input.limit, newest: input.newest };
     let events = cx.store.perform(&Journal { call: cx.call(), filter }).await?;
@@ -112,7 +112,7 @@ impl Followed {
 const PAGE: usize = 1_000;
 
 /// The newest events as a follower sees them, and where to go on from. The task must exist.
-pub async fn tail<S: Store>(cx: &Context<S>, task: Option<&str>, limit: usize) -> Result<Followed> {
+pub async fn tail(cx: &Context, task: Option<&str>, limit: usize) -> Result<Followed> {
     let task = task.map(task_id).transpose()?;
     let tail = follow::Tail { call: cx.call(), task: task.clone(), limit };
     let (events, cursor) = cx.store.perform(&tail).await?;
@@ -120,7 +120,7 @@ pub async fn tail<S: Store>(cx: &Context<S>, task: Option<&str>, limit: usize) -
 }
 
 /// What came behind a cursor: nothing is missed and nothing comes twice, although transactions commit out of order.
-pub async fn follow<S: Store>(cx: &Context<S>, task: Option<&str>, after: Cursor) -> Result<Followed> {
+pub async fn follow(cx: &Context, task: Option<&str>, after: Cursor) -> Result<Followed> {
     let task = task.map(task_id).transpose()?;
     let behind = follow::Follow { call: cx.call(), after, limit: PAGE };
     let (events, cursor) = cx.store.perform(&behind).await?;
@@ -128,8 +128,8 @@ pub async fn follow<S: Store>(cx: &Context<S>, task: Option<&str>, after: Cursor
 }
 
 /// The same, each event with the cursor behind it, so that whoever was cut off anywhere can go on from there.
-pub async fn placed<S: Store>(
-    cx: &Context<S>,
+pub async fn placed(
+    cx: &Context,
     after: Cursor,
     limit: usize,
 ) -> Result<(Vec<(Cursor, EventPayload)>, Cursor)> {

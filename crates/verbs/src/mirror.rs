@@ -16,7 +16,7 @@ static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Writes the copy. Whoever publishes at the same time writes too, so each looks again after writing: the last one to
 /// write leaves what is in force.
-pub async fn write<S: Store>(cx: &Context<S>, file: &Path) -> Result<()> {
+pub async fn write(cx: &Context, file: &Path) -> Result<()> {
     let mut written = None;
     loop {
         let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;

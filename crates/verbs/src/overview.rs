@@ -69,7 +69,7 @@ pub struct UsagePayload {
 }
 
 /// Looks at everything.
-pub async fn overview<S: Store>(cx: &Context<S>) -> Result<Overview> {
+pub async fn overview(cx: &Context) -> Result<Overview> {
     let seen = cx.store.perform(&OverviewIntent { call: cx.call() }).await?;
     let queue = |(row, counts): (rota_store::QueueRow, Vec<rota_store::StatusCount>)| {
         let mut by_state = BTreeMap::new();
@@ -125,7 +125,7 @@ pub struct TaskPage {
 const LONGEST: usize = 1_000;
 
 /// Reads a page of tasks.
-pub async fn page<S: Store>(cx: &Context<S>, after: u64, limit: usize) -> Result<TaskPage> {
+pub async fn page(cx: &Context, after: u64, limit: usize) -> Result<TaskPage> {
     if !(1..=LONGEST).contains(&limit) {
         return Err(bad_value(format!("limit must be from 1 to {LONGEST}, got: {limit}")).into());
     }

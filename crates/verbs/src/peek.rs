@@ -21,7 +21,7 @@ pub struct Peek {
 }
 
 /// The top claimable tasks as `open`, then all active ones.
-pub async fn peek<S: Store>(cx: &Context<S>, input: Peek) -> Result<TaskList> {
+pub async fn peek(cx: &Context, input: Peek) -> Result<TaskList> {
     let wanted = Wanted { category: None, specs: input.specs.as_deref().map(Globs::parse) };
     let intent =
         PeekIntent { call: cx.call(), queue: input.queue, limit: input.limit, wanted, host: cx.host.clone() };

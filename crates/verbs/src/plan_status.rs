@@ -27,11 +27,7 @@ pub struct PlanStatus {
 }
 
 /// Counts the tasks of a queue, of specs that match.
-pub async fn plan_status<S: Store>(
-    cx: &Context<S>,
-    queue: String,
-    specs: Option<&str>,
-) -> Result<PlanStatus> {
+pub async fn plan_status(cx: &Context, queue: String, specs: Option<&str>) -> Result<PlanStatus> {
     let wanted = Wanted { category: None, specs: specs.map(Globs::parse) };
     let counts = cx.store.perform(&PlanStatusIntent { call: cx.call(), queue, wanted }).await?;
     let mut status = PlanStatus::default();

@@ -43,7 +43,7 @@ pub struct PlanSynced {
 }
 
 /// Applies a plan: all of it, or nothing and the line that is wrong.
-pub async fn plan_sync<S: Store>(cx: &Context<S>, input: PlanSync) -> Result<PlanSynced> {
+pub async fn plan_sync(cx: &Context, input: PlanSync) -> Result<PlanSynced> {
     let plan = rota_core::plan_sync::read(&input.input)?;
     let intent = PlanSyncIntent {
         call: cx.call(),

@@ -27,7 +27,7 @@ pub struct Pruned {
 }
 
 /// Prunes the scope, in batches; a dry run does the same in one transaction that is undone.
-pub async fn prune<S: Store>(cx: &Context<S>, older_than_ms: i64, dry_run: bool) -> Result<Pruned> {
+pub async fn prune(cx: &Context, older_than_ms: i64, dry_run: bool) -> Result<Pruned> {
     let mut tx = cx.store.begin(if dry_run { Access::Write } else { Access::Read }).await?;
     let now = match cx.now {
         Some(now) => now,

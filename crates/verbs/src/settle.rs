@@ -2,14 +2,13 @@
 
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Json, limits};
-use rota_store::Store;
 
 use crate::context::{Context, bad_value, checked_text, task_id};
 use crate::step::step;
 use crate::{Result, TaskPayload};
 
 /// Settles as done, with a result that must be a JSON object with a `commit` key.
-pub async fn done<S: Store>(cx: &Context<S>, id: &str, result: Option<&str>) -> Result<TaskPayload> {
+pub async fn done(cx: &Context, id: &str, result: Option<&str>) -> Result<TaskPayload> {
     let id = task_id(id)?;
     let result = result.map(commit_result).transpose()?;
     let command = Command::Done { caller: cx.caller(&id)?, result };
@@ -30,7 +29,7 @@ pub fn commit_result(text: &str) -> Result<Json> {
 }
 
 /// Settles as failed: an attempt is counted, the policy says what follows.
-pub async fn fail<S: Store>(cx: &Context<S>, id: &str, reason: Option<String>) -> Result<TaskPayload> {
+pub async fn fail(cx: &Context, id: &str, reason: Option<String>) -> Result<TaskPayload> {
     let id = task_id(id)?;
     let reason = reason.filter(|reason| !reason.is_empty());
     if let Some(reason) = &reason {
@@ -41,14 +40,14 @@ pub async fn fail<S: Store>(cx: &Context<S>, id: &str, reason: Option<String>) -
 }
 
 /// Gives a task back; nothing is counted.
-pub async fn release<S: Store>(cx: &Context<S>, id: &str) -> Result<TaskPayload> {
+pub async fn release(cx: &Context, id: &str) -> Result<TaskPayload> {
     let id = task_id(id)?;
     let command = Command::Release { caller: cx.caller(&id)? };
     step(cx, id, command).await
 }
 
 /// Says that a person must look at it.
-pub async fn park<S: Store>(cx: &Context<S>, id: &str, reason: String) -> Result<TaskPayload> {
+pub async fn park(cx: &Context, id: &str, reason: String) -> Result<TaskPayload> {
     let id = task_id(id)?;
     checked_text("reason", &reason, limits::TEXT_BYTES)?;
     let command = Command::Park { caller: cx.caller(&id)?, reason };

@@ -38,7 +38,7 @@ pub struct BlockerPayload {
 }
 
 /// Shows a task; its blockers' results only when asked.
-pub async fn show<S: Store>(cx: &Context<S>, id: &str, with_results: bool) -> Result<Shown> {
+pub async fn show(cx: &Context, id: &str, with_results: bool) -> Result<Shown> {
     let (view, blockers) = cx.store.perform(&Show { call: cx.call(), id: task_id(id)? }).await?;
     let blocker = |blocker: rota_store::Blocker| BlockerPayload {
         id: blocker.id,

@@ -1,24 +1,21 @@
 //! Steps that need nothing but an id: `reset`, `pause`, `resume`, `undelete`, and the shared way to take any step.
 
+use async_trait::async_trait;
 use rota_core::TaskId;
 use rota_core::transition::Command;
 use rota_store::intents::read::{Show, TaskView};
 use rota_store::intents::settle::Settle;
-use rota_store::{Intent, Outcome, Store, Tx};
+use rota_store::{AnyTx, Intent, Outcome, Store};
 
 use crate::context::{Context, task_id};
 use crate::{Result, TaskPayload};
 
 /// Carries out an intent on one task and shows the task afterwards, in one transaction.
-pub(crate) async fn perform_and_show<S: Store, I: Intent>(
-    cx: &Context<S>,
-    id: TaskId,
-    intent: I,
-) -> Result<TaskPayload> {
+pub(crate) async fn perform_and_show<I: Intent>(cx: &Context, id: TaskId, intent: I) -> Result<TaskPayload> {
     Ok(TaskPayload::of_view(perform_and_view(cx, id, intent).await?))
 }
 
-async fn perform_and_view<S: Store, I: Intent>(cx: &Context<S>, id: TaskId, intent: I) -> Result<TaskView> {
+async fn perform_and_view<I: Intent>(cx: &Context, id: TaskId, intent: I) -> Result<TaskView> {
     let show = Show { call: cx.call(), id };
     cx.store.perform(&AndShow { intent, show }).await
 }
@@ -28,10 +25,12 @@ struct AndShow<I> {
     show: Show,
 }
 
+#[async_trait]
+
 impl<I: Intent> Intent for AndShow<I> {
     type Output = TaskView;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<TaskView> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<TaskView> {
         self.intent.run(tx).await?;
         let (view, _) = self.show.run(tx).await?;
         Ok(view)
@@ -39,12 +38,12 @@ impl<I: Intent> Intent for AndShow<I> {
 }
 
 /// Takes one step on one task and shows it afterwards.
-pub(crate) async fn step<S: Store>(cx: &Context<S>, id: TaskId, command: Command) -> Result<TaskPayload> {
+pub(crate) async fn step(cx: &Context, id: TaskId, command: Command) -> Result<TaskPayload> {
     Ok(TaskPayload::of_view(step_view(cx, id, command).await?))
 }
 
 /// The same, for fronts that show it in words of their own.
-pub(crate) async fn step_view<S: Store>(cx: &Context<S>, id: TaskId, command: Command) -> Result<TaskView> {
+pub(crate) async fn step_view(cx: &Context, id: TaskId, command: Command) -> Result<TaskView> {
     let one = OneStep(Settle::one(cx.call(), id.clone(), command));
     perform_and_view(cx, id, one).await
 }
@@ -52,10 +51,12 @@ pub(crate) async fn step_view<S: Store>(cx: &Context<S>, id: TaskId, command: Co
 /// A step whose refusal ends the transaction.
 struct OneStep(Settle);
 
+#[async_trait]
+
 impl Intent for OneStep {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         for taken in self.0.run(tx).await?.steps {
             taken?;
         }
@@ -64,21 +65,21 @@ impl Intent for OneStep {
 }
 
 /// Opens a parked, failed or invalidated task with its attempts forgotten.
-pub async fn reset<S: Store>(cx: &Context<S>, id: &str) -> Result<TaskPayload> {
+pub async fn reset(cx: &Context, id: &str) -> Result<TaskPayload> {
     step(cx, task_id(id)?, Command::Reset).await
 }
 
 /// Holds a task back; a lease on it ends.
-pub async fn pause<S: Store>(cx: &Context<S>, id: &str) -> Result<TaskPayload> {
+pub async fn pause(cx: &Context, id: &str) -> Result<TaskPayload> {
     step(cx, task_id(id)?, Command::Pause).await
 }
 
 /// Lets a paused task go on.
-pub async fn resume<S: Store>(cx: &Context<S>, id: &str) -> Result<TaskPayload> {
+pub async fn resume(cx: &Context, id: &str) -> Result<TaskPayload> {
     step(cx, task_id(id)?, Command::Resume).await
 }
 
 /// Opens a deleted task again.
-pub async fn undelete<S: Store>(cx: &Context<S>, id: &str) -> Result<TaskPayload> {
+pub async fn undelete(cx: &Context, id: &str) -> Result<TaskPayload> {
     step(cx, task_id(id)?, Command::Undelete).await
 }

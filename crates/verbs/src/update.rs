@@ -1,7 +1,6 @@
 //! `update`: changes fields, and the state by a person's hand.
 
 use rota_core::Status;
-use rota_store::Store;
 use rota_store::intents::edit::Edit;
 
 use crate::context::{Context, task_id};
@@ -22,7 +21,7 @@ pub struct Update {
 }
 
 /// Changes a task that is not done.
-pub async fn update<S: Store>(cx: &Context<S>, input: Update) -> Result<TaskPayload> {
+pub async fn update(cx: &Context, input: Update) -> Result<TaskPayload> {
     let description = match input.description {
         Some(text) => Some(checked_description(Some(text))?.unwrap_or_default()),
         None => None,

@@ -3,9 +3,8 @@
 //! and its description from it, and whoever asks a server asks by the same types.
 
 use std::borrow::Cow;
-use std::future::Future;
 
-use rota_store::Store;
+use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +15,7 @@ use crate::{Context, Result};
 pub type Word = Cow<'static, str>;
 
 /// One verb: the value is its input.
+#[async_trait]
 pub trait Verb: Serialize + DeserializeOwned + JsonSchema + Send + 'static {
     /// What it answers.
     type Payload: Serialize + DeserializeOwned + JsonSchema;
@@ -24,7 +24,7 @@ pub trait Verb: Serialize + DeserializeOwned + JsonSchema + Send + 'static {
     const ROUTE: Route;
 
     /// Carries it out.
-    fn run<S: Store>(self, cx: &Context<S>) -> impl Future<Output = Result<Self::Payload>>;
+    async fn run(self, cx: &Context) -> Result<Self::Payload>;
 }
 
 /// Where a verb is found, and who may use it.

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::context::{Context, task_id};
 
 /// Explains why a task runs, or not.
-pub async fn why<S: Store>(cx: &Context<S>, id: &str) -> Result<Explanation> {
+pub async fn why(cx: &Context, id: &str) -> Result<Explanation> {
     let (call, host, mut runners) = (cx.call(), cx.host.clone(), cx.runners.clone());
     runners.waits = cx.settings.waits(runners.kinds.iter().flat_map(|kinds| kinds.keys()));
     cx.store.perform(&Why { call, id: task_id(id)?, host, runners }).await

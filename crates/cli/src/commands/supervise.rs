@@ -148,7 +148,7 @@ struct Job<'a> {
     common: &'a Common,
     args: &'a SuperviseArgs,
     until: Until,
-    cx: &'a Context<AnyStore>,
+    cx: &'a Context,
     has_worktrees: bool,
     runtime: &'static tokio::runtime::Runtime,
 }

@@ -12,10 +12,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventKind, Folded, fold};
 use rota_core::transition::Verb;
 use rota_core::{Status, Task, TaskId};
-use rota_store::{Access, EventFilter, Intent, ListFilter, Outcome, Store, Tx, block_on};
+use rota_store::{Access, AnyTx, EventFilter, Intent, ListFilter, Outcome, Store, Tx, block_on};
 
 use rota_testbed::{Durability, Server};
 
@@ -206,6 +207,8 @@ struct Everything {
 
 struct ReadAll;
 
+#[async_trait]
+
 impl Intent for ReadAll {
     type Output = Everything;
 
@@ -213,7 +216,7 @@ impl Intent for ReadAll {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Everything> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Everything> {
         let rows = tx.list("default", &ListFilter::default()).await?;
         let tasks = rows.into_iter().map(|row| (row.task.id.clone(), row.task)).collect();
         Ok(Everything { tasks, events: tx.events("default", &EventFilter::default()).await? })

@@ -1,5 +1,6 @@
 //! `rota loop`, `rota debug scheduler`, and `rota why` for loops.
 
+use async_trait::async_trait;
 use expect_test::expect;
 use rota_core::transition::Command;
 use rota_core::{Caller, UnixMillis};
@@ -8,7 +9,7 @@ use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::intents::iterate::Begin;
 use rota_store::intents::settle::Settle;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{BlockRow, Intent, Outcome, Store, Tx, block_on};
+use rota_store::{AnyTx, BlockRow, Intent, Outcome, Store, Tx, block_on};
 
 use crate::support::{Lab, at, check};
 
@@ -50,10 +51,12 @@ fn done(caller: Caller) -> Command {
 /// The gate's block on an upstream.
 struct Block(BlockRow);
 
+#[async_trait]
+
 impl Intent for Block {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         Ok(tx.set_block(&self.0).await?)
     }
 }

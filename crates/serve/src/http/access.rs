@@ -3,7 +3,6 @@
 
 use http::StatusCode;
 use rota_door::LeaseClaim;
-use rota_store::AnyStore;
 use rota_verbs::verb::Holder;
 use rota_verbs::{Context, Error, Said, show};
 
@@ -21,8 +20,8 @@ pub fn narrow(
     claim: &LeaseClaim,
     operation: &Operation,
     asked: &Asked,
-    mut cx: Context<AnyStore>,
-) -> Result<Context<AnyStore>, Problem> {
+    mut cx: Context,
+) -> Result<Context, Problem> {
     let name = operation.route.name;
     let may = match operation.route.holder {
         Holder::Never => false,
@@ -53,7 +52,7 @@ pub fn narrow(
 }
 
 /// The seal says that the lease was granted; only the store knows whether it is held.
-fn held(cx: &Context<AnyStore>, claim: &LeaseClaim) -> Result<(), Problem> {
+fn held(cx: &Context, claim: &LeaseClaim) -> Result<(), Problem> {
     let held = match cx.store.wait(show::show(cx, &claim.task, false)) {
         Ok(shown) => shown.task.lease_id.as_deref() == Some(claim.lease.as_str()),
         Err(Error::Refused(_)) => false,

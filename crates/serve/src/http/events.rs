@@ -17,7 +17,7 @@ use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use rota_core::TaskId;
-use rota_store::{AnyStore, Cursor, block_on};
+use rota_store::{Cursor, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::{Context, Payload, Said};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -100,7 +100,7 @@ impl Hub {
     /// A stream of events that goes on until the client leaves or the server stops.
     pub async fn stream(
         &self,
-        cx: Context<AnyStore>,
+        cx: Context,
         wanted: Wanted,
         stop: CancellationToken,
     ) -> Result<Answer, Problem> {
@@ -132,7 +132,7 @@ impl Hub {
     }
 
     /// The follower of a scope, which is started if nobody listens to it yet.
-    fn listen(&self, cx: &Context<AnyStore>, stop: &CancellationToken) -> (Heard, watch::Receiver<bool>) {
+    fn listen(&self, cx: &Context, stop: &CancellationToken) -> (Heard, watch::Receiver<bool>) {
         let mut channels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(channel) = channels.get(&cx.scope) {
             return (channel.batches.subscribe(), channel.begun.clone());
@@ -158,7 +158,7 @@ impl Hub {
 /// Reads what is new and tells everybody, until nobody is there.
 async fn follow(
     hub: Hub,
-    cx: Context<AnyStore>,
+    cx: Context,
     batches: broadcast::Sender<Arc<Batch>>,
     begin: watch::Sender<bool>,
     stop: CancellationToken,
@@ -182,7 +182,7 @@ async fn follow(
 }
 
 /// What is behind a cursor, or where the end is.
-async fn read(cx: &Context<AnyStore>, place: Option<Cursor>) -> Result<(Vec<Sent>, Cursor), ()> {
+async fn read(cx: &Context, place: Option<Cursor>) -> Result<(Vec<Sent>, Cursor), ()> {
     let cx = cx.clone();
     let read = tokio::task::spawn_blocking(move || match place {
         Some(place) => block_on(placed(&cx, place, PAGE)),
@@ -201,7 +201,7 @@ fn sent((place, event): (Cursor, EventPayload)) -> Sent {
 
 /// Somebody who listens.
 struct Client {
-    cx: Context<AnyStore>,
+    cx: Context,
     /// Behind the last event that was sent.
     place: Cursor,
     task: Option<TaskId>,

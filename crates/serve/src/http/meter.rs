@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rota_core::{TaskId, UnixMillis};
 use rota_gateway::panel::{GateView, Panel, WindowView};
-use rota_store::{AnyStore, Cursor, block_on};
+use rota_store::{Cursor, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::overview::{Overview, overview};
 use rota_verbs::{Context, Result};
@@ -140,7 +140,7 @@ impl Meter {
     }
 
     /// Follows the journal from where it was left, and counts if that is due. How long the count took.
-    pub fn look(&self, cx: &Context<AnyStore>, due: bool) -> Duration {
+    pub fn look(&self, cx: &Context, due: bool) -> Duration {
         // A store that is away is asked again.
         drop(self.follow(cx));
         let start = Instant::now();
@@ -153,7 +153,7 @@ impl Meter {
         start.elapsed()
     }
 
-    fn follow(&self, cx: &Context<AnyStore>) -> Result<()> {
+    fn follow(&self, cx: &Context) -> Result<()> {
         loop {
             let place = self.readings().place;
             let Some(place) = place else {
@@ -368,7 +368,8 @@ mod tests {
     #[test]
     fn what_happened_is_what_is_printed() {
         let cx = Context::new(
-            AnyStore::open(&rota_store::Location::Memory).unwrap_or_else(|error| panic!("{error}")),
+            rota_store::AnyStore::open(&rota_store::Location::Memory)
+                .unwrap_or_else(|error| panic!("{error}")),
         );
         let meter = Meter::default();
         meter.look(&cx, true);

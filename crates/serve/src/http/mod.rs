@@ -25,7 +25,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use rota_door::{Caller, Denied, Door};
 use rota_gateway::panel::Panel;
-use rota_store::{AnyStore, block_on};
+use rota_store::block_on;
 use rota_verbs::verb::Telling;
 use rota_verbs::{Context, Payload, Said, mirror, sched, settle};
 use serde_json::Value;
@@ -62,7 +62,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What a server works with.
 pub struct Settings {
     /// The store, the scope and the host, unless a call says otherwise.
-    pub context: Context<AnyStore>,
+    pub context: Context,
     /// Where the copy of the policy is written; none for nowhere.
     pub policy_file: Option<PathBuf>,
     /// Who knows the gates; none where there are none.
@@ -302,7 +302,7 @@ fn perform(
 }
 
 /// Nobody waits for the answer any more, so nobody would work under these leases before they run out.
-fn give_back(name: &str, cx: Context<AnyStore>, text: &str) {
+fn give_back(name: &str, cx: Context, text: &str) {
     let payload: Value = serde_json::from_str(text).unwrap_or_default();
     match name {
         "task claim" => {

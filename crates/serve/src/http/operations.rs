@@ -2,7 +2,6 @@
 
 use std::sync::OnceLock;
 
-use rota_store::AnyStore;
 use rota_verbs::table::visit_all;
 use rota_verbs::verb::{Method, Route, Visitor};
 use rota_verbs::{Context, Error, Payload, Verb};
@@ -19,7 +18,7 @@ pub struct Operation {
     /// Its input's fields, as JSON Schemas.
     pub fields: Map<String, Value>,
     /// Reads its input, carries it out, and writes the payload.
-    pub run: fn(&Context<AnyStore>, &str) -> Result<String, Failure>,
+    pub run: fn(&Context, &str) -> Result<String, Failure>,
     /// Describes its input.
     pub input: fn(&mut SchemaGenerator) -> Schema,
     /// Describes its payload.
@@ -101,7 +100,7 @@ impl Visitor for Listed {
     }
 }
 
-fn run<V: Verb>(cx: &Context<AnyStore>, input: &str) -> Result<String, Failure> {
+fn run<V: Verb>(cx: &Context, input: &str) -> Result<String, Failure> {
     let input: V = serde_json::from_str(input).map_err(Failure::Input)?;
     let payload = cx.store.wait(input.run(cx)).map_err(Failure::Verb)?;
     Ok(Payload::new(payload).to_text())

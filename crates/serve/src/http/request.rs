@@ -8,7 +8,6 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use rota_core::text::escaped;
-use rota_store::AnyStore;
 use rota_verbs::{Context, Result, Said, checked_name, input};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -183,12 +182,9 @@ fn typed(schema: &Value, text: &str) -> Box<RawValue> {
 }
 
 /// The server's surroundings, but for what a request names.
-pub fn context(
-    server: &Context<AnyStore>,
-    said: &BTreeMap<String, String>,
-) -> std::result::Result<Context<AnyStore>, Problem> {
+pub fn context(server: &Context, said: &BTreeMap<String, String>) -> std::result::Result<Context, Problem> {
     let given = |name: &str| said.get(name).cloned();
-    let read = || -> Result<Context<AnyStore>> {
+    let read = || -> Result<Context> {
         let scope = checked_name("scope", given("scope"))?;
         Ok(Context {
             scope: scope.unwrap_or_else(|| server.scope.clone()),

@@ -21,7 +21,6 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
-use rota_store::AnyStore;
 use rota_verbs::{Context, Said};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -46,7 +45,7 @@ const INSTRUCTIONS: &str = "Rota hands out tasks to agents, one holder at a time
 /// What a server works with.
 pub struct Settings {
     /// The store, the scope and who asks, unless a call says otherwise.
-    pub context: Context<AnyStore>,
+    pub context: Context,
     /// The folder it runs in: where entries belong that name none.
     pub folder: String,
     /// Where the copy of the policy is written.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use rota_core::UnixMillis;
 use rota_core::event::EventKind;
-use rota_store::{AnyStore, Cursor, Secret, block_on};
+use rota_store::{Cursor, Secret, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::overview::{Overview, overview};
 use rota_verbs::{Context, Result};
@@ -59,7 +59,7 @@ pub struct Message {
 
 /// Follows the journal and tells the hooks, until it is told to stop. How long the first wait between two tries is, is
 /// the caller's to say; each further one is twice as long.
-pub async fn run(cx: Context<AnyStore>, hooks: Vec<Hook>, first_wait: Duration, stop: CancellationToken) {
+pub async fn run(cx: Context, hooks: Vec<Hook>, first_wait: Duration, stop: CancellationToken) {
     if hooks.is_empty() {
         return;
     }
@@ -112,7 +112,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn look(&mut self, cx: &Context<AnyStore>) -> Result<Vec<(Topic, Message)>> {
+    fn look(&mut self, cx: &Context) -> Result<Vec<(Topic, Message)>> {
         let Some(place) = self.place else {
             self.place = Some(block_on(tail(cx, None, 0))?.cursor);
             self.see(cx, &block_on(overview(cx))?);
@@ -128,7 +128,7 @@ impl Watcher {
     }
 
     /// What the whole says that no event does.
-    fn see(&mut self, cx: &Context<AnyStore>, seen: &Overview) -> Vec<(Topic, Message)> {
+    fn see(&mut self, cx: &Context, seen: &Overview) -> Vec<(Topic, Message)> {
         let mut told = Vec::new();
         let message = |topic: Topic, id: String| Message {
             schema_version: 1,

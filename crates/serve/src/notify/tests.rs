@@ -59,17 +59,17 @@ fn answer_one(mut stream: TcpStream, answer: &str) -> Got {
     (head, body)
 }
 
-fn add(cx: &Context<AnyStore>, id: &str) {
+fn add(cx: &Context, id: &str) {
     let task = Create { id: id.into(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
     block_on(create(cx, task)).unwrap_or_else(|error| panic!("{error}"));
 }
 
-fn park(cx: &Context<AnyStore>, id: &str) {
+fn park(cx: &Context, id: &str) {
     block_on(settle::park(cx, id, "needs \u{1b}[2J a key".into())).unwrap_or_else(|error| panic!("{error}"));
 }
 
 struct Told {
-    cx: Context<AnyStore>,
+    cx: Context,
     stop: CancellationToken,
     runtime: tokio::runtime::Runtime,
 }
@@ -110,7 +110,7 @@ impl Told {
 }
 
 /// A loop below one that is deleted fails for good.
-fn fail(cx: &Context<AnyStore>, id: &str) {
+fn fail(cx: &Context, id: &str) {
     use rota_verbs::loops::{self, AddLoop};
     let parent = format!("parent-of-{id}");
     let one = |id: &str, parent: Option<&str>| AddLoop {
@@ -221,7 +221,7 @@ fn a_receiver_that_never_takes_it_is_given_up_on() {
 }
 
 /// An upstream that pushes back for seconds, and one that is used up for hours.
-fn push_back(cx: &Context<AnyStore>, upstream: &str, for_secs: u32) {
+fn push_back(cx: &Context, upstream: &str, for_secs: u32) {
     let gate = json!({"initialBackoffSecs": for_secs, "maxBackoffSecs": for_secs});
     let policy = json!({"gate": gate}).to_string();
     block_on(rota_verbs::policy::apply(cx, &policy)).unwrap_or_else(|error| panic!("{error}"));

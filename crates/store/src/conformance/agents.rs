@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use rota_core::{Refusal, UnixMillis};
 
 use super::lab::{SCOPE, after, at, claim, done, held, id, new};
@@ -15,7 +16,7 @@ use crate::intents::edges::Block;
 use crate::intents::policy::{CurrentPolicy, PauseQueue, PublishPolicy};
 use crate::intents::settle::Settle;
 use crate::store::{Access, Intent};
-use crate::tx::{BlockRow, Tx};
+use crate::tx::{AnyTx, BlockRow, Tx};
 
 /// Four hex digits, unique in the scope; newest first; deregistering again is fine, an unknown one is refused.
 pub fn agents_register_and_stop<S: Subject>(subject: &S) {
@@ -41,6 +42,8 @@ struct Blocked {
     write: Option<BlockRow>,
 }
 
+#[async_trait]
+
 impl Intent for Blocked {
     type Output = Option<BlockRow>;
 
@@ -48,7 +51,7 @@ impl Intent for Blocked {
         if self.write.is_some() { Access::Write } else { Access::Read }
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Option<BlockRow>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Option<BlockRow>> {
         if let Some(block) = &self.write {
             tx.set_block(block).await?;
         }

@@ -1,5 +1,6 @@
 //! Who is chosen, and who may have it (P3, P5, P6).
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventKind};
 use rota_core::obstacle::{Facts, Obstacle, Reason, Stage, Wait};
 use rota_core::rank;
@@ -16,7 +17,7 @@ use crate::intents::add::{NewPriority, NewTask};
 use crate::intents::claim::{Claim, ClaimById, Wanted};
 use crate::intents::default_policy;
 use crate::store::Intent;
-use crate::tx::{Standing, Tx};
+use crate::tx::{AnyTx, Standing, Tx};
 
 /// Changes fields that no verb changes yet: where a loop's folders are, how often it was tried, what it waits for.
 #[derive(Clone, Debug)]
@@ -31,10 +32,12 @@ pub struct Amend {
     pub artifact: Option<(String, bool)>,
 }
 
+#[async_trait]
+
 impl Intent for Amend {
     type Output = Task;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Task> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Task> {
         let row = tx.task(SCOPE, &self.id).await?.unwrap();
         let mut next = row.task.clone();
         (next.host, next.tries, next.events) = (self.host.clone(), self.tries, row.task.events + 1);

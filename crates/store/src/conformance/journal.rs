@@ -1,5 +1,6 @@
 //! The journal: in the same transaction as every change, and the tables are its fold (P1).
 
+use async_trait::async_trait;
 use rota_core::event::EventKind;
 use rota_core::transition::{Command, Verb};
 use rota_core::{Refusal, UnixMillis};
@@ -12,7 +13,7 @@ use crate::intents::add::Add;
 use crate::intents::policy::PauseQueue;
 use crate::intents::read::{Journal, Peek, PlanStatus, Runners, Why};
 use crate::store::{Access, Intent, Store};
-use crate::tx::{EventFilter, Tx};
+use crate::tx::{AnyTx, EventFilter};
 
 fn words<S: Subject>(lab: &Lab<'_, S>) -> Vec<&'static str> {
     lab.picture(at(0)).events.iter().map(|event| event.kind.word()).collect()
@@ -115,10 +116,12 @@ pub fn readers_page_through_and_miss_nothing<S: Subject>(subject: &S) {
 /// Does what its inner intent does, and then gives up.
 struct GiveUp<I>(I);
 
+#[async_trait]
+
 impl<I: Intent> Intent for GiveUp<I> {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         self.0.run(tx).await?;
         Err(Error::Refused(Refusal::EdgeNotFound))
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::rank::{self, Rankable};
 use rota_core::{Task, TaskId, UnixMillis};
@@ -11,7 +12,7 @@ use crate::fault::Outcome;
 use crate::intents::default_policy;
 use crate::store::{Access, Intent};
 use crate::tx::{
-    AgentRow, EventFilter, Filter, HeadQuery, ListFilter, PolicyRow, Published, QueueRow, Ranked, Row,
+    AgentRow, AnyTx, EventFilter, Filter, HeadQuery, ListFilter, PolicyRow, Published, QueueRow, Ranked, Row,
     StatusCount, Tx,
 };
 
@@ -69,6 +70,8 @@ pub const HEADS: usize = 3;
 /// How many priorities it shows the heads of.
 pub const LEVELS: usize = 5;
 
+#[async_trait]
+
 impl Intent for Snapshot {
     type Output = Picture;
 
@@ -76,7 +79,7 @@ impl Intent for Snapshot {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Picture> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Picture> {
         let scope = self.scope.as_str();
         let rows = tx.list(scope, &ListFilter::default()).await?;
         let rows: BTreeMap<TaskId, Row> = rows.into_iter().map(|row| (row.task.id.clone(), row)).collect();

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use rota_core::graph;
 use rota_core::{Fence, Json, QueuePolicy, Refusal, Status, Task, TaskId, UnixMillis};
 
 use super::{Call, Cx, edges, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{Row, Tx};
+use crate::tx::{AnyTx, Row, Tx};
 
 /// A task to be added.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -163,6 +164,8 @@ pub struct Add {
     pub tasks: Vec<NewTask>,
 }
 
+#[async_trait]
+
 impl Intent for Add {
     type Output = Vec<Task>;
 
@@ -170,7 +173,7 @@ impl Intent for Add {
         true
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Task>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Task>> {
         if let Some(added) = tx.add_at_once(&self.call, &self.tasks).await? {
             return Ok(added);
         }

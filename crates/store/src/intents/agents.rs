@@ -2,12 +2,13 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use async_trait::async_trait;
 use rota_core::Refusal;
 
 use super::{Call, Cx};
 use crate::fault::Outcome;
 use crate::store::{Access, Intent};
-use crate::tx::{AgentRow, Tx};
+use crate::tx::{AgentRow, AnyTx, Tx};
 
 /// Registers an agent under a free id of four hex digits.
 #[derive(Clone, Debug)]
@@ -20,10 +21,12 @@ pub struct RegisterAgent {
     pub host: String,
 }
 
+#[async_trait]
+
 impl Intent for RegisterAgent {
     type Output = AgentRow;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<AgentRow> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<AgentRow> {
         let cx = Cx::open(tx, &self.call).await?;
         let start = RandomState::new().hash_one(self.pid);
         for offset in 0..=u64::from(u16::MAX) {
@@ -45,6 +48,8 @@ pub struct ListAgents {
     pub call: Call,
 }
 
+#[async_trait]
+
 impl Intent for ListAgents {
     type Output = Vec<AgentRow>;
 
@@ -52,7 +57,7 @@ impl Intent for ListAgents {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<AgentRow>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<AgentRow>> {
         let cx = Cx::open(tx, &self.call).await?;
         Ok(tx.agents(&cx.scope).await?)
     }
@@ -67,10 +72,12 @@ pub struct DeregisterAgent {
     pub id: String,
 }
 
+#[async_trait]
+
 impl Intent for DeregisterAgent {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         let cx = Cx::open(tx, &self.call).await?;
         let agent = tx.agent(&cx.scope, &self.id).await?;
         let agent = agent.ok_or_else(|| Refusal::AgentNotFound { id: self.id.clone() })?;

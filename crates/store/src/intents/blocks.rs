@@ -1,12 +1,13 @@
 //! The stored block per upstream: a limit that one loop met holds for all of them, on every host, after every restart.
 
+use async_trait::async_trait;
 use rota_core::UnixMillis;
 use rota_core::backoff::Backoff;
 
 use super::{Call, Cx};
 use crate::fault::Outcome;
 use crate::store::{Access, Intent};
-use crate::tx::{BlockRow, Tx};
+use crate::tx::{AnyTx, BlockRow, Tx};
 
 /// The blocks of some upstreams, those that ever had one.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Blocks {
     pub upstreams: Vec<String>,
 }
 
+#[async_trait]
+
 impl Intent for Blocks {
     type Output = (UnixMillis, Vec<BlockRow>);
 
@@ -24,7 +27,7 @@ impl Intent for Blocks {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let now = self.call.now.unwrap_or(tx.clock().await?);
         let mut rows = Vec::new();
         for upstream in &self.upstreams {
@@ -45,10 +48,12 @@ pub struct NoteLimit {
     pub began_at: Option<UnixMillis>,
 }
 
+#[async_trait]
+
 impl Intent for NoteLimit {
     type Output = BlockRow;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<BlockRow> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<BlockRow> {
         let cx = Cx::open(tx, &self.call).await?;
         let gate = &cx.published.policy.gate;
         let backoff = Backoff {
@@ -97,10 +102,12 @@ pub struct KeepBlock {
     pub reason: String,
 }
 
+#[async_trait]
+
 impl Intent for KeepBlock {
     type Output = BlockRow;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<BlockRow> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<BlockRow> {
         let cx = Cx::open(tx, &self.call).await?;
         let holds = |until: Option<UnixMillis>| until.is_none_or(|until| until > cx.now);
         let before = tx.block(&self.upstream).await?;
@@ -142,10 +149,12 @@ pub struct Unblock {
     pub upstream: String,
 }
 
+#[async_trait]
+
 impl Intent for Unblock {
     type Output = BlockRow;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<BlockRow> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<BlockRow> {
         let cx = Cx::open(tx, &self.call).await?;
         let (upstream, reason) = (self.upstream.clone(), Some(UNBLOCKED.to_owned()));
         let row = BlockRow { upstream, blocked_until: Some(cx.now), hits: 0, reason, updated_at: cx.now };
@@ -165,10 +174,12 @@ pub struct NoteSuccess {
     pub began_at: Option<UnixMillis>,
 }
 
+#[async_trait]
+
 impl Intent for NoteSuccess {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         let Some(row) = tx.block(&self.upstream).await? else { return Ok(()) };
         let ends_at = row.blocked_until.unwrap_or(UnixMillis::MAX);
         if row.hits > 0 && self.began_at.is_some_and(|began| began >= ends_at) {

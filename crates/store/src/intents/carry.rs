@@ -5,6 +5,7 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventData, EventKind};
 use rota_core::task::Changes;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
@@ -13,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::Call;
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{AgentRow, BlockRow, EventFilter, PolicyRow, Tx, UsageFilter, UsageRow};
+use crate::tx::{AgentRow, AnyTx, BlockRow, EventFilter, PolicyRow, Tx, UsageFilter, UsageRow};
+use crate::upkeep::Upkeep;
 
 /// The format's version.
 pub const FORMAT: u32 = 1;
@@ -255,6 +257,8 @@ impl<S: Sink> Writer<'_, S> {
     }
 }
 
+#[async_trait]
+
 impl<S: Sink> Intent for Export<'_, S> {
     type Output = End;
 
@@ -262,7 +266,7 @@ impl<S: Sink> Intent for Export<'_, S> {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<End> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<End> {
         let scopes = match &self.only {
             Some(scope) => vec![scope.clone()],
             None => tx.scopes().await?,

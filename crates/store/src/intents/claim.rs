@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use rota_core::event::EventData;
 use rota_core::glob::Globs;
 use rota_core::obstacle::{self, Obstacle, Reason, Viewer};
@@ -14,7 +15,7 @@ use rota_core::{Refusal, Task, TaskId};
 use super::{Call, Cx, find_queue, find_task, write};
 use crate::fault::{Error, Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{AtOnce, Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
+use crate::tx::{AnyTx, AtOnce, Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
 
 /// How many rows are taken back or let in at once.
 const BATCH: usize = 500;
@@ -70,6 +71,8 @@ pub struct Grant {
     pub blockers: Vec<Blocker>,
 }
 
+#[async_trait]
+
 impl Intent for Claim {
     type Output = Vec<Grant>;
 
@@ -77,7 +80,7 @@ impl Intent for Claim {
         true
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Grant>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Grant>> {
         let at_once = tx.at_once(&AtOnce { call: &self.call, steps: &[], then: Some(self) }).await?;
         if let Some(granted) = at_once.granted {
             return Ok(granted);
@@ -281,6 +284,8 @@ pub struct ClaimById {
     pub host: Option<String>,
 }
 
+#[async_trait]
+
 impl Intent for ClaimById {
     type Output = Grant;
 
@@ -288,7 +293,7 @@ impl Intent for ClaimById {
         matches!(ran, Ok(_) | Err(Error::Refused(Refusal::NotEligible { .. })))
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Grant> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Grant> {
         // A look without a lock tells the queue, whose turn comes before task rows.
         let seen = tx.tasks(&self.call.scope, std::slice::from_ref(&self.id)).await?.pop();
         let name = seen.ok_or_else(|| Refusal::TaskNotFound { id: self.id.clone() })?.task.queue;
@@ -344,10 +349,12 @@ pub struct ReclaimExpired {
     pub queue: String,
 }
 
+#[async_trait]
+
 impl Intent for ReclaimExpired {
     type Output = Vec<TaskId>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<TaskId>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<TaskId>> {
         let cx = Cx::open(tx, &self.call).await?;
         match find_queue(tx, &cx, &self.queue).await? {
             Some(queue) => reclaim(tx, &cx, queue.key).await,

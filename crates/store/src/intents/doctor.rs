@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use rota_core::event::{self, BadJournal, Event, Folded};
 use rota_core::obstacle::{Facts, ParentFact, Stage};
 use rota_core::{Status, Task, TaskId, rank};
@@ -9,7 +10,8 @@ use rota_core::{Status, Task, TaskId, rank};
 use super::{Call, Cx, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{Row, Tx};
+use crate::tx::{AnyTx, Row, Tx};
+use crate::upkeep::Upkeep;
 use crate::upkeep::{EdgeRow, Kept};
 
 /// How many tasks are looked at in one transaction.
@@ -65,6 +67,8 @@ pub struct Surveyed {
     pub problems: Vec<Problem>,
 }
 
+#[async_trait]
+
 impl Intent for Survey {
     type Output = Surveyed;
 
@@ -72,7 +76,7 @@ impl Intent for Survey {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Surveyed> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Surveyed> {
         let scope = &self.call.scope;
         let problem =
             |check, task, problem, repair| Problem { check, scope: scope.clone(), task, problem, repair };
@@ -102,6 +106,8 @@ pub struct Examine {
     pub after: u64,
 }
 
+#[async_trait]
+
 impl Intent for Examine {
     type Output = Examined;
 
@@ -109,7 +115,7 @@ impl Intent for Examine {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Examined> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Examined> {
         let cx = Cx::open(tx, &self.call).await?;
         let page = tx.page(&cx.scope, self.after, PAGE).await?;
         let around = Around::load(tx, &cx, page.iter().map(|kept| &kept.row.task)).await?;
@@ -259,10 +265,12 @@ pub struct Repair {
     pub tasks: Vec<TaskId>,
 }
 
+#[async_trait]
+
 impl Intent for Repair {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         tx.lock_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         for (task, blocker) in tx.stray_edges(&cx.scope, STRAYS).await? {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventData, EventKind};
 use rota_core::graph::{self, Edges};
 use rota_core::{Refusal, TaskId};
@@ -9,7 +10,7 @@ use rota_core::{Refusal, TaskId};
 use super::{Call, Cx, find_task, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{Row, Tx};
+use crate::tx::{AnyTx, Row, Tx};
 
 /// Adds an edge. Adding it twice is fine; one that would close a circle is refused with its path.
 #[derive(Clone, Debug)]
@@ -22,10 +23,12 @@ pub struct Block {
     pub by: TaskId,
 }
 
+#[async_trait]
+
 impl Intent for Block {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         let cx = Cx::open(tx, &self.call).await?;
         tx.lock_edges(&cx.scope).await?;
         // The blocker first: whoever settles it locks it before those that wait for it.
@@ -51,10 +54,12 @@ pub struct Unblock {
     pub by: TaskId,
 }
 
+#[async_trait]
+
 impl Intent for Unblock {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         let cx = Cx::open(tx, &self.call).await?;
         tx.lock_edges(&cx.scope).await?;
         // The blocker first: whoever settles it locks it before those that wait for it.

@@ -1,5 +1,6 @@
 //! Changing the fields of a task, and its state by a person's hand.
 
+use async_trait::async_trait;
 use rota_core::event::EventKind;
 use rota_core::transition::Command;
 use rota_core::{Caller, Refusal, Status, Task, TaskId};
@@ -7,7 +8,7 @@ use rota_core::{Caller, Refusal, Status, Task, TaskId};
 use super::{Call, Cx, find_task, write};
 use crate::fault::Outcome;
 use crate::store::Intent;
-use crate::tx::Tx;
+use crate::tx::{AnyTx, Tx};
 
 /// Changes what is given, leaves the rest. A done task is immutable.
 #[derive(Clone, Debug)]
@@ -28,10 +29,12 @@ pub struct Edit {
     pub status: Option<Status>,
 }
 
+#[async_trait]
+
 impl Intent for Edit {
     type Output = Task;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Task> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Task> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let mut row = find_task(tx, &cx, &self.id).await?;

@@ -1,13 +1,15 @@
 //! Following the journal: everything once, in an order that never changes, whoever commits first.
 
+use async_trait::async_trait;
 use rota_core::TaskId;
 use rota_core::event::Event;
 
 use super::{Call, Cx, find_task};
 use crate::fault::Outcome;
 use crate::store::{Access, Intent};
-use crate::tx::Tx;
+use crate::tx::AnyTx;
 use crate::upkeep::Cursor;
+use crate::upkeep::Upkeep;
 
 /// Reads on behind a cursor.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct Follow {
     pub limit: usize,
 }
 
+#[async_trait]
+
 impl Intent for Follow {
     type Output = (Vec<(Cursor, Event)>, Cursor);
 
@@ -27,7 +31,7 @@ impl Intent for Follow {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         Ok(tx.follow(&self.call.scope, self.after, self.limit).await?)
     }
 }
@@ -43,6 +47,8 @@ pub struct Tail {
     pub limit: usize,
 }
 
+#[async_trait]
+
 impl Intent for Tail {
     type Output = (Vec<Event>, Cursor);
 
@@ -50,7 +56,7 @@ impl Intent for Tail {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let cx = Cx::open(tx, &self.call).await?;
         if let Some(id) = &self.task {
             find_task(tx, &cx, id).await?;

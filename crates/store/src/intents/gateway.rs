@@ -1,12 +1,13 @@
 //! What the gateway asks and writes down: whose a call is and how urgent, the tokens that people made, what was used.
 
+use async_trait::async_trait;
 use rota_core::policy::GateLevel;
 use rota_core::{Fence, Status, Task, TaskId, UnixMillis};
 
 use super::{Call, Cx, find_task};
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{GateTokenRow, Tx, UsageFilter, UsageRow};
+use crate::tx::{AnyTx, GateTokenRow, Tx, UsageFilter, UsageRow};
 
 /// How many parents are asked for a priority: deeper than any tree may be.
 const ANCESTORS: usize = 64;
@@ -37,6 +38,8 @@ pub struct LevelOfLease {
     pub fence: Fence,
 }
 
+#[async_trait]
+
 impl Intent for LevelOfLease {
     type Output = Option<GateLevel>;
 
@@ -44,7 +47,7 @@ impl Intent for LevelOfLease {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let Some(row) = tx.task(&self.call.scope, &self.task).await? else { return Ok(None) };
         let is_held = row.task.status == Status::Active && row.task.fence == self.fence;
         Ok(if is_held { Some(level_of(tx, &row.task).await?) } else { None })
@@ -88,10 +91,12 @@ pub struct MakeGateToken {
     pub ttl_ms: Option<i64>,
 }
 
+#[async_trait]
+
 impl Intent for MakeGateToken {
     type Output = GateTokenRow;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<GateTokenRow> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<GateTokenRow> {
         let cx = Cx::open(tx, &self.call).await?;
         if let Some(task) = &self.task {
             find_task(tx, &cx, task).await?;
@@ -118,6 +123,8 @@ pub struct FindGateToken {
     pub hash: String,
 }
 
+#[async_trait]
+
 impl Intent for FindGateToken {
     type Output = Option<(GateTokenRow, GateLevel)>;
 
@@ -125,7 +132,7 @@ impl Intent for FindGateToken {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let Some(token) = tx.gate_token(&self.hash).await? else { return Ok(None) };
         let cx = Cx::open(tx, &Call { scope: token.scope.clone(), ..self.call.clone() }).await?;
         if token.expires_at.is_some_and(|at| at <= cx.now) {
@@ -154,10 +161,12 @@ pub struct NoteUsage {
     pub rows: Vec<UsageRow>,
 }
 
+#[async_trait]
+
 impl Intent for NoteUsage {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         let now = self.call.now.unwrap_or(tx.clock().await?);
         for row in &self.rows {
             tx.add_usage(&UsageRow { day: day_of(now), ..row.clone() }).await?;
@@ -175,6 +184,8 @@ pub struct Used {
     pub filter: UsageFilter,
 }
 
+#[async_trait]
+
 impl Intent for Used {
     type Output = (i64, Vec<UsageRow>);
 
@@ -182,7 +193,7 @@ impl Intent for Used {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let now = self.call.now.unwrap_or(tx.clock().await?);
         Ok((day_of(now), tx.usage(&self.filter).await?))
     }

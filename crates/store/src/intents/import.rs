@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
+use async_trait::async_trait;
 use rota_core::obstacle::Stage;
 use rota_core::{Refusal, TaskId};
 
@@ -10,7 +11,7 @@ use super::carry::{AgentLine, BlockLine, End, FORMAT, Header, Line, PolicyLine, 
 use super::{Call, Cx, doctor};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{AgentRow, BlockRow, PolicyRow, Standing, Tx};
+use crate::tx::{AgentRow, AnyTx, BlockRow, PolicyRow, Standing, Tx};
 use crate::upkeep::Highest;
 
 /// How many tasks are derived anew at once.
@@ -25,10 +26,12 @@ pub struct Import<'a, S> {
     pub source: &'a S,
 }
 
+#[async_trait]
+
 impl<S: Source> Intent for Import<'_, S> {
     type Output = End;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<End> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<End> {
         let mut reader = self.source.open()?;
         let mut loading: Option<Loading> = None;
         let (mut text, mut number) = (String::new(), 0);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use rota_core::event::EventKind;
 use rota_core::transition::{self, Command};
 use rota_core::{Caller, Json, LeaseId, Refusal, Status, Task, TaskId, UnixMillis};
@@ -11,7 +12,7 @@ use super::claim::{Claim, Grant, How, grant_by};
 use super::{Call, Cx, edges, find_queue, find_task, write};
 use crate::fault::{Error, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{Filter, QueueRow, Row, Tx};
+use crate::tx::{AnyTx, Filter, QueueRow, Row, Tx};
 
 /// Grants loops and begins their first iteration, in one transaction: a crash before it returns leaves all of it or
 /// nothing, so that a number is never used twice.
@@ -33,10 +34,12 @@ impl Begin {
     }
 }
 
+#[async_trait]
+
 impl Intent for Begin {
     type Output = Vec<Grant>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Grant>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Grant>> {
         let (cx, queue) = Cx::open_for_grant(tx, &self.claim.call, &self.claim.queue).await?;
         self.grant(tx, &cx, queue).await
     }
@@ -71,10 +74,12 @@ pub struct Completed {
     pub granted: Vec<Grant>,
 }
 
+#[async_trait]
+
 impl Intent for Complete {
     type Output = Completed;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Completed> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Completed> {
         if self.children.iter().any(|child| !child.deps.is_empty()) {
             tx.lock_edges(&self.call.scope).await?;
         } else {
@@ -186,10 +191,12 @@ pub struct NoteArtifacts {
     pub triggered: Vec<TaskId>,
 }
 
+#[async_trait]
+
 impl Intent for NoteArtifacts {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         note_artifacts(tx, &cx, &self.triggered).await
@@ -224,6 +231,8 @@ pub struct AwaitingArtifact {
     pub limit: usize,
 }
 
+#[async_trait]
+
 impl Intent for AwaitingArtifact {
     type Output = Vec<Task>;
 
@@ -231,7 +240,7 @@ impl Intent for AwaitingArtifact {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Task>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Task>> {
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Vec::new()) };
         let rows = tx.awaiting_artifact(queue.key, self.after_seq, self.limit).await?;
@@ -248,6 +257,8 @@ pub struct ChildrenAwaiting {
     pub parent: TaskId,
 }
 
+#[async_trait]
+
 impl Intent for ChildrenAwaiting {
     type Output = Vec<Task>;
 
@@ -255,7 +266,7 @@ impl Intent for ChildrenAwaiting {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Task>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Task>> {
         let rows = tx.children(&self.call.scope, &self.parent).await?.into_iter();
         let waits = |task: &Task| task.triggered_by.is_some() && !task.artifact_present;
         Ok(rows.map(|row| row.task).filter(waits).collect())
@@ -271,6 +282,8 @@ pub struct Lapsed {
     pub leases: Vec<LeaseId>,
 }
 
+#[async_trait]
+
 impl Intent for Lapsed {
     type Output = Vec<(LeaseId, Option<Status>)>;
 
@@ -278,7 +291,7 @@ impl Intent for Lapsed {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let ids: Vec<TaskId> = self.leases.iter().map(|lease| lease.task.clone()).collect();
         let rows = tx.tasks(&self.call.scope, &ids).await?;
         let tasks: BTreeMap<TaskId, Task> =
@@ -305,6 +318,8 @@ pub struct Backlog {
     pub whole: bool,
 }
 
+#[async_trait]
+
 impl Intent for Backlog {
     type Output = BacklogCounts;
 
@@ -312,7 +327,7 @@ impl Intent for Backlog {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<BacklogCounts> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<BacklogCounts> {
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else {
             return Ok(BacklogCounts::default());

@@ -1,6 +1,7 @@
 //! What an operator sees before anything happens: the leases that would be granted at a `now`, and why each other entry
 //! would not. Reads only, and never more of a backlog than it lists.
 
+use async_trait::async_trait;
 use rota_core::obstacle::{self, Obstacle, Viewer};
 use rota_core::policy::{QueuePolicy, Reclaim};
 use rota_core::rank;
@@ -12,7 +13,7 @@ use super::claim::{Choice, candidate, choose};
 use super::{Call, Cx, find_queue, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{Filter, QueueRow, Ranked, Row, Tx};
+use crate::tx::{AnyTx, Filter, QueueRow, Ranked, Row, Tx};
 
 /// More entries that would not be granted than this are only counted.
 pub const LISTED: usize = 1_000;
@@ -94,6 +95,8 @@ pub struct LeasePlan {
     pub skipped_total: usize,
 }
 
+#[async_trait]
+
 impl Intent for PlanLeases {
     type Output = LeasePlan;
 
@@ -101,7 +104,7 @@ impl Intent for PlanLeases {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<LeasePlan> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<LeasePlan> {
         let cx = Cx::open(tx, &self.call).await?;
         let policy = cx.policy(&self.queue);
         let mut plan = LeasePlan {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use rota_core::event::{EventData, EventKind};
 use rota_core::obstacle::{self, Facts, Obstacle, ParentFact};
 use rota_core::rank::{self, Rankable, Score};
@@ -14,7 +15,7 @@ use super::read::{Runners, TREE_LINES, TaskView, views};
 use super::{Call, Cx, family, find_queue, find_task, iterate, write};
 use crate::fault::Outcome;
 use crate::store::{Access, Intent};
-use crate::tx::{ListFilter, Row, Tx};
+use crate::tx::{AnyTx, ListFilter, Row, Tx};
 
 /// Adds a loop. Under its parent's lease it comes out of the parent's iteration: it is marked with it, and one of an
 /// earlier iteration that was invalidated comes back.
@@ -28,10 +29,12 @@ pub struct AddLoop {
     pub lease: Option<LeaseId>,
 }
 
+#[async_trait]
+
 impl Intent for AddLoop {
     type Output = Task;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Task> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Task> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let lease = self.lease.as_ref().filter(|lease| Some(&lease.task) == self.task.parent.as_ref());
@@ -80,10 +83,12 @@ pub struct Reiterate {
     pub reason: Option<String>,
 }
 
+#[async_trait]
+
 impl Intent for Reiterate {
     type Output = TreeChange;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<TreeChange> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<TreeChange> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let row = find_task(tx, &cx, &self.id).await?;
@@ -108,10 +113,12 @@ pub struct Cancel {
     pub id: TaskId,
 }
 
+#[async_trait]
+
 impl Intent for Cancel {
     type Output = TreeChange;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<TreeChange> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<TreeChange> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let row = find_task(tx, &cx, &self.id).await?;
@@ -136,10 +143,12 @@ pub struct Move {
     pub host: String,
 }
 
+#[async_trait]
+
 impl Intent for Move {
     type Output = TreeChange;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<TreeChange> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<TreeChange> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let root = root_of(tx, &cx, &self.id).await?;
@@ -203,6 +212,8 @@ pub struct TreeLine {
     pub task: Task,
 }
 
+#[async_trait]
+
 impl Intent for Tree {
     type Output = Vec<TreeLine>;
 
@@ -210,7 +221,7 @@ impl Intent for Tree {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<TreeLine>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<TreeLine>> {
         let cx = Cx::open(tx, &self.call).await?;
         let mut below: BTreeMap<Option<TaskId>, Vec<Task>> = BTreeMap::new();
         let tops = match &self.id {
@@ -272,6 +283,8 @@ pub struct ShowLoop {
     pub id: TaskId,
 }
 
+#[async_trait]
+
 impl Intent for ShowLoop {
     type Output = (TaskView, Vec<Task>);
 
@@ -279,7 +292,7 @@ impl Intent for ShowLoop {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let cx = Cx::open(tx, &self.call).await?;
         let row = find_task(tx, &cx, &self.id).await?;
         let mut children: Vec<Row> = tx.children(&cx.scope, &self.id).await?;
@@ -317,6 +330,8 @@ pub struct PendingTask {
     pub obstacles: Vec<Obstacle>,
 }
 
+#[async_trait]
+
 impl Intent for Pending {
     type Output = Vec<PendingTask>;
 
@@ -324,7 +339,7 @@ impl Intent for Pending {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<PendingTask>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<PendingTask>> {
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Vec::new()) };
         let policy = cx.policy(&self.queue);

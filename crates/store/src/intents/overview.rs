@@ -1,6 +1,7 @@
 //! The whole at a glance: how many tasks of each queue stand where, which upstreams are blocked, what was used today;
 //! and tasks in pages, for whoever wants to see all of them.
 
+use async_trait::async_trait;
 use rota_core::UnixMillis;
 
 use super::gateway::day_of;
@@ -8,7 +9,8 @@ use super::read::{TaskView, views};
 use super::{Call, Cx};
 use crate::fault::Outcome;
 use crate::store::{Access, Intent};
-use crate::tx::{BlockRow, QueueRow, StatusCount, Tx, UsageFilter, UsageRow};
+use crate::tx::{AnyTx, BlockRow, QueueRow, StatusCount, Tx, UsageFilter, UsageRow};
+use crate::upkeep::Upkeep;
 
 /// Looks at everything in one snapshot. Counts every task, so it takes its time on a large store.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct Seen {
     pub usage: Vec<UsageRow>,
 }
 
+#[async_trait]
+
 impl Intent for Overview {
     type Output = Seen;
 
@@ -37,7 +41,7 @@ impl Intent for Overview {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Seen> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Seen> {
         let cx = Cx::open(tx, &self.call).await?;
         let mut queues = Vec::new();
         for queue in tx.queues(&cx.scope).await? {
@@ -62,6 +66,8 @@ pub struct Page {
     pub limit: usize,
 }
 
+#[async_trait]
+
 impl Intent for Page {
     type Output = Vec<TaskView>;
 
@@ -69,7 +75,7 @@ impl Intent for Page {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<TaskView>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<TaskView>> {
         let cx = Cx::open(tx, &self.call).await?;
         let kept = tx.page(&cx.scope, self.after, self.limit).await?;
         Ok(views(tx, &cx, kept.into_iter().map(|kept| kept.row).collect()).await?)

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use rota_core::event::EventKind;
 use rota_core::glob::Globs;
 use rota_core::plan_sync::{self, PlanChange, PlanDiff, PlanLine, PlanScope, Stored};
@@ -12,7 +13,7 @@ use super::add::last_fences;
 use super::{Call, Cx, edges, find_queue, find_task, write};
 use crate::fault::{Error, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{Filter, ListFilter, Row, Tx};
+use crate::tx::{AnyTx, Filter, ListFilter, Row, Tx};
 
 /// Applies a plan to a queue: all of it, or nothing and the line that is wrong.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct PlanCounts {
     pub skipped_done: usize,
 }
 
+#[async_trait]
+
 impl Intent for PlanSync {
     type Output = PlanCounts;
 
@@ -49,7 +52,7 @@ impl Intent for PlanSync {
         if self.dry_run { Access::Read } else { Access::Write }
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<PlanCounts> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<PlanCounts> {
         let cx = Cx::open(tx, &self.call).await?;
         if !self.dry_run {
             tx.lock_edges(&cx.scope).await?;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventData, EventKind};
 use rota_core::{Json, Policy, QueuePolicy, Refusal, Status};
 
 use super::{Call, Cx, find_queue, policy_version, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{ListFilter, PolicyRow, Published, QueueRow, Tx};
+use crate::tx::{AnyTx, ListFilter, PolicyRow, Published, QueueRow, Tx};
 
 /// Publishes a policy for a scope. Refused if `based_on` is given and no longer current.
 #[derive(Clone, Debug)]
@@ -21,10 +22,12 @@ pub struct PublishPolicy {
     pub based_on: Option<String>,
 }
 
+#[async_trait]
+
 impl Intent for PublishPolicy {
     type Output = Arc<Published>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Arc<Published>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Arc<Published>> {
         let history = tx.policies(&self.call.scope).await?;
         let (before, is_readable) = self.open(tx, history.last()).await?;
         let current = &before.published.version;
@@ -45,10 +48,12 @@ pub struct EditRuns {
     pub flat: String,
 }
 
+#[async_trait]
+
 impl Intent for EditRuns {
     type Output = Arc<Published>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Arc<Published>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Arc<Published>> {
         // The numbers first: whoever publishes in between has taken the next one, and this is tried again.
         let history = tx.policies(&self.call.scope).await?;
         let before = Cx::open(tx, &self.call).await?;
@@ -146,6 +151,8 @@ pub struct CurrentPolicy {
     pub call: Call,
 }
 
+#[async_trait]
+
 impl Intent for CurrentPolicy {
     type Output = (Arc<Published>, Vec<PolicyRow>);
 
@@ -153,7 +160,7 @@ impl Intent for CurrentPolicy {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let cx = Cx::open(tx, &self.call).await?;
         Ok((cx.published, tx.policies(&cx.scope).await?))
     }
@@ -166,6 +173,8 @@ pub struct PolicyVersions {
     pub call: Call,
 }
 
+#[async_trait]
+
 impl Intent for PolicyVersions {
     type Output = Vec<PolicyRow>;
 
@@ -173,7 +182,7 @@ impl Intent for PolicyVersions {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<PolicyRow>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<PolicyRow>> {
         Ok(tx.policies(&self.call.scope).await?)
     }
 }
@@ -189,10 +198,12 @@ pub struct PauseQueue {
     pub paused: bool,
 }
 
+#[async_trait]
+
 impl Intent for PauseQueue {
     type Output = QueueRow;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<QueueRow> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<QueueRow> {
         let cx = Cx::open(tx, &self.call).await?;
         let row = match find_queue(tx, &cx, &self.queue).await? {
             Some(row) => row,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use rota_core::event::{self, Event, EventData, EventKind, Folded};
 use rota_core::{Fence, Status, TaskId, UnixMillis};
 
@@ -10,7 +11,7 @@ use super::policy::scope_event;
 use super::{Call, Cx, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{Row, Tx};
+use crate::tx::{AnyTx, Row, Tx};
 
 /// How many tasks one transaction looks at.
 const BATCH: usize = 500;
@@ -62,10 +63,12 @@ pub struct Prune {
     pub place: Place,
 }
 
+#[async_trait]
+
 impl Intent for Prune {
     type Output = (Pruned, Option<Place>);
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         tx.lock_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let limit = self.unchanged_since;

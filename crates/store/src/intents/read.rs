@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::explain::{self, Explanation, Surroundings};
 use rota_core::obstacle::{self, Viewer, Wait};
@@ -16,7 +17,7 @@ use super::{Call, Cx, find_queue, find_task, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
 use crate::tx::{
-    Blocker, EventFilter, Filter, HeadQuery, ListFilter, QueueRow, Ranked, Row, StatusCount, Tx,
+    AnyTx, Blocker, EventFilter, Filter, HeadQuery, ListFilter, QueueRow, Ranked, Row, StatusCount, Tx,
 };
 
 /// A task with the ids of its blockers.
@@ -54,6 +55,8 @@ pub struct Landscape {
     pub active: Vec<TaskView>,
 }
 
+#[async_trait]
+
 impl Intent for Peek {
     type Output = Landscape;
 
@@ -61,7 +64,7 @@ impl Intent for Peek {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Landscape> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Landscape> {
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Landscape::default()) };
         let policy = cx.policy(&self.queue);
@@ -198,6 +201,8 @@ pub struct Now {
     pub call: Call,
 }
 
+#[async_trait]
+
 impl Intent for Now {
     type Output = rota_core::UnixMillis;
 
@@ -205,7 +210,7 @@ impl Intent for Now {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<rota_core::UnixMillis> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<rota_core::UnixMillis> {
         Ok(Cx::open(tx, &self.call).await?.now)
     }
 }
@@ -223,6 +228,8 @@ pub struct List {
     pub assignee: Option<String>,
 }
 
+#[async_trait]
+
 impl Intent for List {
     type Output = Vec<TaskView>;
 
@@ -230,7 +237,7 @@ impl Intent for List {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<TaskView>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<TaskView>> {
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Vec::new()) };
         let filter = ListFilter {
@@ -254,6 +261,8 @@ pub struct Show {
     pub id: TaskId,
 }
 
+#[async_trait]
+
 impl Intent for Show {
     type Output = (TaskView, Vec<Blocker>);
 
@@ -261,7 +270,7 @@ impl Intent for Show {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let cx = Cx::open(tx, &self.call).await?;
         let row = find_task(tx, &cx, &self.id).await?;
         let blockers = tx.blockers(&cx.scope, &self.id).await?;
@@ -294,6 +303,8 @@ pub struct BlockerLine {
 /// A tree is a graph told again at every branch; past this many lines it is cut.
 pub const TREE_LINES: usize = 10_000;
 
+#[async_trait]
+
 impl Intent for Blockers {
     type Output = Vec<BlockerLine>;
 
@@ -301,7 +312,7 @@ impl Intent for Blockers {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<BlockerLine>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<BlockerLine>> {
         let cx = Cx::open(tx, &self.call).await?;
         find_task(tx, &cx, &self.id).await?;
         let mut lines = Vec::new();
@@ -330,6 +341,8 @@ pub struct PlanStatus {
     pub wanted: Wanted,
 }
 
+#[async_trait]
+
 impl Intent for PlanStatus {
     type Output = Vec<StatusCount>;
 
@@ -337,7 +350,7 @@ impl Intent for PlanStatus {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<StatusCount>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<StatusCount>> {
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Vec::new()) };
         let filter = self.wanted.resolve(tx, &cx).await?;
@@ -354,6 +367,8 @@ pub struct Journal {
     pub filter: EventFilter,
 }
 
+#[async_trait]
+
 impl Intent for Journal {
     type Output = Vec<Event>;
 
@@ -361,7 +376,7 @@ impl Intent for Journal {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Event>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Event>> {
         let cx = Cx::open(tx, &self.call).await?;
         if let Some(id) = &self.filter.task {
             find_task(tx, &cx, id).await?;
@@ -420,6 +435,8 @@ pub struct Why {
     pub runners: Runners,
 }
 
+#[async_trait]
+
 impl Intent for Why {
     type Output = Explanation;
 
@@ -427,7 +444,7 @@ impl Intent for Why {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Explanation> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Explanation> {
         let cx = Cx::open(tx, &self.call).await?;
         let row = find_task(tx, &cx, &self.id).await?;
         let policy = cx.policy(&row.task.queue);

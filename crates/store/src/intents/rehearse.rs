@@ -1,12 +1,16 @@
 //! A dry run: everything is done, shown, and undone.
 
+use async_trait::async_trait;
+
 use crate::fault::Outcome;
 use crate::store::Intent;
-use crate::tx::Tx;
+use crate::tx::AnyTx;
 
 /// Carries out an intent in its transaction and keeps nothing of it.
 #[derive(Clone, Debug)]
 pub struct Rehearse<'a, I>(pub &'a I);
+
+#[async_trait]
 
 impl<I: Intent> Intent for Rehearse<'_, I> {
     type Output = I::Output;
@@ -15,7 +19,7 @@ impl<I: Intent> Intent for Rehearse<'_, I> {
         false
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<I::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<I::Output> {
         self.0.run(tx).await
     }
 }

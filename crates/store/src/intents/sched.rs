@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use rota_core::obstacle;
 use rota_core::policy::QueuePolicy;
 use rota_core::rank::{self, RankKey, Rankable};
@@ -13,7 +14,7 @@ use super::claim::{Choice, Claim, Grant, Wanted, choose, grant_next, let_in};
 use super::{Call, Cx, find_queue, write};
 use crate::fault::Outcome;
 use crate::store::Intent;
-use crate::tx::{Filter, ListFilter, QueueRow, Row, Tx};
+use crate::tx::{AnyTx, Filter, ListFilter, QueueRow, Row, Tx};
 
 /// Grants leases in one transaction; none is no error.
 #[derive(Clone, Debug)]
@@ -39,10 +40,12 @@ pub struct Leased {
     pub granted: Vec<Grant>,
 }
 
+#[async_trait]
+
 impl Intent for Lease {
     type Output = Leased;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Leased> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Leased> {
         let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;
         let ceiling = cx.policy(&self.queue).max_concurrent;
         let claim = Claim {
@@ -67,10 +70,12 @@ pub struct ResetParked {
     pub id: TaskId,
 }
 
+#[async_trait]
+
 impl Intent for ResetParked {
     type Output = Option<Task>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Option<Task>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Option<Task>> {
         let cx = Cx::open(tx, &self.call).await?;
         let row = tx.task(&cx.scope, &self.id).await?;
         let Some(row) = row.filter(|row| row.task.status == Status::Parked) else { return Ok(None) };
@@ -100,10 +105,12 @@ pub struct Drained {
     pub remaining: usize,
 }
 
+#[async_trait]
+
 impl Intent for Drain {
     type Output = Drained;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Drained> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Drained> {
         tx.lock_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Drained::default()) };

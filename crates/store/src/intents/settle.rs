@@ -1,5 +1,6 @@
 //! Steps of the state machine on tasks that exist: settle, renew, park, pause, reset, delete and the rest.
 
+use async_trait::async_trait;
 use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Status, Task, TaskId};
 
@@ -8,7 +9,7 @@ use super::write::{self, Change};
 use super::{Call, Cx, find_queue};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{AtOnce, DoneAtOnce, Filter, ListFilter, Tx};
+use crate::tx::{AnyTx, AtOnce, DoneAtOnce, Filter, ListFilter, Tx};
 
 /// One step on one task.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +48,8 @@ impl Settle {
     }
 }
 
+#[async_trait]
+
 impl Intent for Settle {
     type Output = Settled;
 
@@ -54,7 +57,7 @@ impl Intent for Settle {
         true
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Settled> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Settled> {
         let at_once = AtOnce { call: &self.call, steps: &self.steps, then: self.then.as_ref() };
         let DoneAtOnce { steps: taken, granted } = tx.at_once(&at_once).await?;
         let then = self.then.as_ref().filter(|_| granted.is_none());
@@ -155,10 +158,12 @@ pub struct DeleteMany {
     pub category: Option<String>,
 }
 
+#[async_trait]
+
 impl Intent for DeleteMany {
     type Output = usize;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<usize> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<usize> {
         tx.lock_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(0) };

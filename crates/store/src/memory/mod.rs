@@ -11,7 +11,8 @@ use rota_core::event::Event;
 use rota_core::{Fence, TaskId, UnixMillis};
 
 use crate::fault::Fault;
-use crate::store::{Access, Store};
+use crate::store::{Access, Pending, Store, Work, carry_out_once};
+use crate::tx::AnyTx;
 use crate::tx::{AgentRow, BlockRow, GateTokenRow, PolicyRow, QueueRow, Row, UsageRow};
 
 pub use tx::MemoryTx;
@@ -99,10 +100,15 @@ impl Shared {
 }
 
 impl Store for MemoryStore {
-    type Tx = MemoryTx;
+    fn begin(&self, _access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
+        Box::pin(async {
+            let before = self.shared.take();
+            let tx = MemoryTx::new(Arc::clone(&self.shared), before, Arc::clone(&self.clock));
+            Ok(AnyTx::Memory(Box::new(tx)))
+        })
+    }
 
-    async fn begin(&self, _access: Access) -> Result<MemoryTx, Fault> {
-        let before = self.shared.take();
-        Ok(MemoryTx::new(Arc::clone(&self.shared), before, Arc::clone(&self.clock)))
+    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
+        carry_out_once(self, work)
     }
 }

@@ -35,8 +35,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::fault::{Error, Fault, Outcome};
-use crate::store::{Access, Intent, Store};
+use crate::fault::Fault;
+use crate::store::{Access, Pending, Store, Work};
 use crate::tx::{AnyTx, DoneAtOnce, Published, Tx};
 
 pub use listen::Listener;
@@ -177,56 +177,54 @@ pub fn statements(schema: &str) -> [Vec<(&'static str, String, &'static str)>; 2
 }
 
 impl Store for PostgresStore {
-    type Tx = PostgresTx;
-
-    async fn begin(&self, access: Access) -> Result<PostgresTx, Fault> {
-        PostgresTx::begin(Arc::clone(&self.shared), access).await
+    fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
+        Box::pin(async move {
+            let tx = PostgresTx::begin(Arc::clone(&self.shared), access).await?;
+            Ok(AnyTx::Postgres(Box::new(tx)))
+        })
     }
 
-    async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
-        let mut retry = retry::Retry::new();
-        let mut done = None;
-        loop {
-            match self.attempt(intent, &mut done).await {
-                Ok(outcome) => return outcome,
-                Err(fault) => retry.pause_after(fault).await.map_err(|fault| match done {
+    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            let mut retry = retry::Retry::new();
+            let mut done = None;
+            while let Err(fault) = self.attempt(work, &mut done).await {
+                retry.pause_after(fault).await.map_err(|fault| match done {
                     Some(_) => self.shared.unknown(&format!("a part was done, then: {fault}")),
                     None => fault,
-                })?,
+                })?;
             }
-        }
+            Ok(())
+        })
     }
 }
 
 impl PostgresStore {
-    /// Once. The outer error is a fault after which nothing of the intent is in the database, but for what `done` says:
-    /// it may be tried again.
-    async fn attempt<I: Intent>(
-        &self,
-        intent: &I,
-        done: &mut Option<DoneAtOnce>,
-    ) -> Result<Outcome<I::Output>, Fault> {
-        let mut tx = self.begin(intent.access()).await?;
-        tx.alone = intent.may_be_at_once();
+    /// Once. The error is a fault after which nothing of the work is in the database, but for what `done` says: it may be
+    /// tried again.
+    async fn attempt(&self, work: &mut dyn Work, done: &mut Option<DoneAtOnce>) -> Result<(), Fault> {
+        let mut tx = PostgresTx::begin(Arc::clone(&self.shared), work.access()).await?;
+        tx.alone = work.may_be_at_once();
         tx.done_before = done.take();
         let mut any = AnyTx::Postgres(Box::new(tx));
-        let ran = intent.run(&mut any).await;
+        let ran = work.run(&mut any).await;
         let AnyTx::Postgres(mut tx) = any else { unreachable!("it was made here") };
         *done = tx.done_before.take();
-        if let Err(Error::Fault(fault)) = ran {
-            let trace = tx.trace.take().filter(|_| matches!(fault, Fault::Away { .. }));
-            tx.roll_back().await;
-            if let Some(trace) = trace {
-                self.shared.let_end(&trace).await?;
+        match ran {
+            Err(fault) => {
+                let trace = tx.trace.take().filter(|_| matches!(fault, Fault::Away { .. }));
+                tx.roll_back().await;
+                if let Some(trace) = trace {
+                    self.shared.let_end(&trace).await?;
+                }
+                Err(fault)
             }
-            return Err(fault);
-        }
-        if intent.access() == Access::Write && intent.is_kept(&ran) {
-            tx.commit().await?;
-        } else {
+            Ok(true) => tx.commit().await,
             // Nothing was written, so it stands, whatever becomes of the connection.
-            tx.roll_back().await;
+            Ok(false) => {
+                tx.roll_back().await;
+                Ok(())
+            }
         }
-        Ok(ran)
     }
 }

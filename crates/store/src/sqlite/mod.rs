@@ -24,7 +24,8 @@ use rusqlite::Connection;
 use rusqlite::ffi::ErrorCode;
 
 use crate::fault::Fault;
-use crate::store::{Access, Store};
+use crate::store::{Access, Pending, Store, Work, carry_out_once};
+use crate::tx::AnyTx;
 use crate::tx::Published;
 use turn::Turn;
 
@@ -105,10 +106,15 @@ impl Shared {
 }
 
 impl Store for SqliteStore {
-    type Tx = SqliteTx;
+    fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
+        Box::pin(async move {
+            let tx = SqliteTx::begin(Arc::clone(&self.shared), access)?;
+            Ok(AnyTx::Sqlite(Box::new(tx)))
+        })
+    }
 
-    async fn begin(&self, access: Access) -> Result<SqliteTx, Fault> {
-        SqliteTx::begin(Arc::clone(&self.shared), access)
+    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
+        carry_out_once(self, work)
     }
 }
 

@@ -35,7 +35,7 @@ pub struct MadeToken {
 }
 
 /// Makes a token.
-pub async fn token<S: Store>(cx: &Context<S>, new: NewToken) -> Result<MadeToken> {
+pub async fn token(cx: &Context, new: NewToken) -> Result<MadeToken> {
     let make = MakeGateToken {
         call: cx.call(),
         hash: new.hash,

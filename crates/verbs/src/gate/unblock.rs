@@ -15,7 +15,7 @@ pub struct Unblocked {
 }
 
 /// Ends the blocks of upstreams. Gates that run notice within a second.
-pub async fn unblock<S: Store>(cx: &Context<S>, upstreams: &[String]) -> Result<Unblocked> {
+pub async fn unblock(cx: &Context, upstreams: &[String]) -> Result<Unblocked> {
     for upstream in upstreams {
         checked_name("upstream", Some(upstream.clone()))?;
         cx.store.perform(&Unblock { call: cx.call(), upstream: upstream.clone() }).await?;

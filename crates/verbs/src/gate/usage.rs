@@ -75,7 +75,7 @@ pub fn sum_of(rows: &[UsageRow]) -> Option<UsageSum> {
 }
 
 /// What tasks of this scope used: in all, or today; all tasks, or one.
-pub async fn usage<S: Store>(cx: &Context<S>, task: Option<&str>, today: bool) -> Result<UsageList> {
+pub async fn usage(cx: &Context, task: Option<&str>, today: bool) -> Result<UsageList> {
     let task = task.map(task_id).transpose()?.map(|id| id.to_string());
     let filter = UsageFilter { scope: Some(cx.scope.clone()), task, day: None };
     let (day, mut rows) = cx.store.perform(&Used { call: cx.call(), filter }).await?;

@@ -135,7 +135,7 @@ pub struct ImportedTask {
 }
 
 /// Takes a file in.
-pub async fn import_foreign<S: Store>(cx: &Context<S>, input: ImportForeign) -> Result<Imported> {
+pub async fn import_foreign(cx: &Context, input: ImportForeign) -> Result<Imported> {
     let queue = checked_queue(&input.queue)?;
     let only = input.only.as_deref();
     let incoming = match input.format {
@@ -176,8 +176,8 @@ pub async fn import_foreign<S: Store>(cx: &Context<S>, input: ImportForeign) -> 
 }
 
 /// Adds everything in one transaction; a dry run undoes it.
-pub(crate) async fn bring_in<S: Store>(
-    cx: &Context<S>,
+pub(crate) async fn bring_in(
+    cx: &Context,
     incoming: Vec<Incoming>,
     dry_run: bool,
 ) -> Result<Vec<(rota_core::Task, Vec<TaskId>)>> {

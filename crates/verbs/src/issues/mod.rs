@@ -78,7 +78,7 @@ pub struct Issues {
 }
 
 /// Adds an issue under the next number.
-pub async fn add<S: Store>(cx: &Context<S>, input: AddIssue) -> Result<IssuePayload> {
+pub async fn add(cx: &Context, input: AddIssue) -> Result<IssuePayload> {
     let mut labels: Vec<String> = Vec::new();
     for label in input.labels {
         let label = checked_name("label", Some(label))?.ok_or_else(|| bad_value("label is empty".into()))?;
@@ -98,7 +98,7 @@ pub async fn add<S: Store>(cx: &Context<S>, input: AddIssue) -> Result<IssuePayl
 }
 
 /// Open issues; closed ones too if wanted.
-pub async fn list<S: Store>(cx: &Context<S>, all: bool) -> Result<Issues> {
+pub async fn list(cx: &Context, all: bool) -> Result<Issues> {
     let statuses = Vec::new();
     let list = List { call: cx.call(), queue: QUEUE.to_owned(), statuses, assignee: None };
     let views = cx.store.perform(&list).await?.into_iter();
@@ -110,7 +110,7 @@ pub async fn list<S: Store>(cx: &Context<S>, all: bool) -> Result<Issues> {
 }
 
 /// One issue.
-pub async fn show<S: Store>(cx: &Context<S>, number: &str) -> Result<IssuePayload> {
+pub async fn show(cx: &Context, number: &str) -> Result<IssuePayload> {
     let number = counted(number)?;
     let show = Show { call: cx.call(), id: local_issue(number) };
     let (view, _) = cx.store.perform(&show).await.map_err(|error| not_found(error, number))?;
@@ -118,7 +118,7 @@ pub async fn show<S: Store>(cx: &Context<S>, number: &str) -> Result<IssuePayloa
 }
 
 /// Closes an issue: it is done, whoever works on it.
-pub async fn close<S: Store>(cx: &Context<S>, number: &str) -> Result<IssuePayload> {
+pub async fn close(cx: &Context, number: &str) -> Result<IssuePayload> {
     let number = counted(number)?;
     let close = CloseIssue { call: cx.call(), id: local_issue(number) };
     let closed = cx.store.perform(&close).await.map_err(|error| not_found(error, number))?;

@@ -30,7 +30,7 @@ pub struct AddLoop {
 }
 
 /// Adds a loop; an id is made up where none is given. Under the parent's lease it comes out of the parent's iteration.
-pub async fn add<S: Store>(cx: &Context<S>, input: AddLoop) -> Result<LoopPayload> {
+pub async fn add(cx: &Context, input: AddLoop) -> Result<LoopPayload> {
     let kind = checked_name("kind", Some(input.kind))?.ok_or_else(|| bad_value("kind is empty".into()))?;
     let id = input.id.filter(|id| !id.is_empty()).unwrap_or_else(|| made_up(&kind));
     let prompt = checked_description(input.prompt)?;

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::context::{Context, task_id};
 
 /// Gives up a tree.
-pub async fn cancel<S: Store>(cx: &Context<S>, id: &str) -> Result<ChangedTree> {
+pub async fn cancel(cx: &Context, id: &str) -> Result<ChangedTree> {
     let intent = Cancel { call: cx.call(), id: task_id(id)? };
     Ok(ChangedTree::of(cx.store.perform(&intent).await?))
 }

@@ -75,7 +75,7 @@ pub struct LoopConfig {
 }
 
 /// The settings of a loop under the policy in force.
-pub async fn config<S: Store>(cx: &Context<S>, id: &str) -> Result<LoopConfig> {
+pub async fn config(cx: &Context, id: &str) -> Result<LoopConfig> {
     let (view, _) = cx.store.perform(&Show { call: cx.call(), id: task_id(id)? }).await?;
     let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let kind = view.task.kind;

@@ -30,7 +30,7 @@ pub struct Loops {
 }
 
 /// Lists loops; leaves deleted ones out unless asked.
-pub async fn list<S: Store>(cx: &Context<S>, input: ListLoops) -> Result<Loops> {
+pub async fn list(cx: &Context, input: ListLoops) -> Result<Loops> {
     let all = || Status::ALL.into_iter().filter(|status| *status != Status::Deleted).collect();
     let statuses = input.statuses.unwrap_or_else(all);
     let intent = List { call: cx.call(), queue: LOOPS.to_owned(), statuses, assignee: None };

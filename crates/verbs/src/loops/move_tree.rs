@@ -8,7 +8,7 @@ use crate::Result;
 use crate::context::{Context, bad_value, checked_name, task_id};
 
 /// Hands the whole tree of a loop to a host, else to this one.
-pub async fn move_tree<S: Store>(cx: &Context<S>, id: &str, host: Option<String>) -> Result<ChangedTree> {
+pub async fn move_tree(cx: &Context, id: &str, host: Option<String>) -> Result<ChangedTree> {
     let host = checked_name("host", host)?.or_else(|| cx.host.clone());
     let host = host.ok_or_else(|| bad_value("--host is needed: this host has no name".into()))?;
     let intent = Move { call: cx.call(), id: task_id(id)?, host };

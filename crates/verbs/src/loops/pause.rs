@@ -1,7 +1,6 @@
 //! `loop pause` and `loop resume`: one loop is held back, and let go on.
 
 use rota_core::transition::Command;
-use rota_store::Store;
 
 use super::LoopPayload;
 use crate::Result;
@@ -9,11 +8,11 @@ use crate::context::{Context, task_id};
 use crate::step::step_view;
 
 /// Holds a loop back; a lease on it ends.
-pub async fn pause<S: Store>(cx: &Context<S>, id: &str) -> Result<LoopPayload> {
+pub async fn pause(cx: &Context, id: &str) -> Result<LoopPayload> {
     Ok(LoopPayload::of_view(step_view(cx, task_id(id)?, Command::Pause).await?))
 }
 
 /// Lets a paused loop go on.
-pub async fn resume<S: Store>(cx: &Context<S>, id: &str) -> Result<LoopPayload> {
+pub async fn resume(cx: &Context, id: &str) -> Result<LoopPayload> {
     Ok(LoopPayload::of_view(step_view(cx, task_id(id)?, Command::Resume).await?))
 }

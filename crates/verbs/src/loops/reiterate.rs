@@ -9,7 +9,7 @@ use crate::Result;
 use crate::context::{Context, checked_text, task_id};
 
 /// Starts a finished or parked loop over.
-pub async fn reiterate<S: Store>(cx: &Context<S>, id: &str, reason: Option<String>) -> Result<ChangedTree> {
+pub async fn reiterate(cx: &Context, id: &str, reason: Option<String>) -> Result<ChangedTree> {
     let reason = reason.filter(|reason| !reason.is_empty());
     checked_text("reason", reason.as_deref().unwrap_or_default(), limits::TEXT_BYTES)?;
     let intent = Reiterate { call: cx.call(), id: task_id(id)?, reason };

@@ -69,7 +69,7 @@ impl PendingLoop {
 }
 
 /// Lists the pending loops.
-pub async fn scheduler<S: Store>(cx: &Context<S>) -> Result<Scheduler> {
+pub async fn scheduler(cx: &Context) -> Result<Scheduler> {
     let (host, runners) = (cx.host.clone(), cx.runners.clone());
     let pending =
         cx.store.perform(&Pending { call: cx.call(), queue: LOOPS.to_owned(), host, runners }).await?;

@@ -1,12 +1,13 @@
 //! `loop show`: one loop with its children and iterations.
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventKind};
 use rota_core::transition::Verb;
 use rota_core::{Front, Outcome, Task, TaskId, UnixMillis};
 use rota_store::intents::gateway::Used;
 use rota_store::intents::loops::ShowLoop;
 use rota_store::intents::read::Journal;
-use rota_store::{EventFilter, Intent, Outcome as Ran, Store, Tx, UsageFilter, UsageRow};
+use rota_store::{AnyTx, EventFilter, Intent, Outcome as Ran, Store, UsageFilter, UsageRow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,8 @@ struct InFull {
     used: Used,
 }
 
+#[async_trait]
+
 impl Intent for InFull {
     type Output = ((rota_store::intents::read::TaskView, Vec<Task>), Vec<Event>, Vec<UsageRow>);
 
@@ -84,13 +87,13 @@ impl Intent for InFull {
         rota_store::Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Ran<Self::Output> {
+    async fn run(&self, tx: &mut AnyTx) -> Ran<Self::Output> {
         Ok((self.show.run(tx).await?, self.journal.run(tx).await?, self.used.run(tx).await?.1))
     }
 }
 
 /// Shows a loop, its children and its iterations.
-pub async fn show<S: Store>(cx: &Context<S>, id: &str) -> Result<ShownLoop> {
+pub async fn show(cx: &Context, id: &str) -> Result<ShownLoop> {
     let id = task_id(id)?;
     let filter = EventFilter { task: Some(id.clone()), ..EventFilter::default() };
     let journal = Journal { call: cx.call(), filter };

@@ -32,7 +32,7 @@ pub struct TreeLine {
 read_flattened!(TreeLine { ..task, level: usize });
 
 /// Shows the tree below a loop, or every tree.
-pub async fn tree<S: Store>(cx: &Context<S>, id: Option<&str>) -> Result<LoopTree> {
+pub async fn tree(cx: &Context, id: Option<&str>) -> Result<LoopTree> {
     let id = id.map(task_id).transpose()?;
     let lines = cx.store.perform(&Tree { call: cx.call(), queue: LOOPS.to_owned(), id }).await?;
     let line = |line: rota_store::intents::loops::TreeLine| TreeLine {

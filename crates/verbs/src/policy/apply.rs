@@ -23,7 +23,7 @@ pub struct Applied {
 
 /// Publishes a document; refused if it was made from a version that is no longer current. What is in force may be
 /// unreadable: this is the way out.
-pub async fn apply<S: Store>(cx: &Context<S>, document: &str) -> Result<(Applied, Arc<Published>)> {
+pub async fn apply(cx: &Context, document: &str) -> Result<(Applied, Arc<Published>)> {
     let (policy, based_on) = read(document)?;
     let before = match cx.store.perform(&CurrentPolicy { call: cx.call() }).await {
         Ok((before, _)) => Some(before),

@@ -36,7 +36,7 @@ pub struct Change {
 }
 
 /// Compares a document with what is in force.
-pub async fn diff<S: Store>(cx: &Context<S>, document: &str) -> Result<Diff> {
+pub async fn diff(cx: &Context, document: &str) -> Result<Diff> {
     let (policy, _) = read(document)?;
     let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     Ok(between(Some(&published.policy), &policy))

@@ -23,7 +23,7 @@ pub struct PolicyPayload {
 }
 
 /// Shows the document in force.
-pub async fn show<S: Store>(cx: &Context<S>) -> Result<PolicyPayload> {
+pub async fn show(cx: &Context) -> Result<PolicyPayload> {
     let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let source = if history.is_empty() { "default" } else { "published" };
     Ok(PolicyPayload {
@@ -70,7 +70,7 @@ pub struct Version {
 }
 
 /// Tells every published version, also where the newest cannot be read.
-pub async fn history<S: Store>(cx: &Context<S>) -> Result<History> {
+pub async fn history(cx: &Context) -> Result<History> {
     let rows = cx.store.perform(&PolicyVersions { call: cx.call() }).await?;
     let version = |row: rota_store::PolicyRow| Version {
         number: row.number,

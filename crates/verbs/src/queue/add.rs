@@ -26,7 +26,7 @@ pub struct AddEntry {
 }
 
 /// Adds an entry; an id is made up where none is given.
-pub async fn add<S: Store>(cx: &Context<S>, input: AddEntry) -> Result<Entry> {
+pub async fn add(cx: &Context, input: AddEntry) -> Result<Entry> {
     let fields = EntryFields {
         run_id: checked_name("runId", input.run_id)?,
         app_id: checked_name("app", input.app)?,

@@ -30,7 +30,7 @@ pub struct DrainedEntries {
 }
 
 /// Drains in order, with one shared time.
-pub async fn drain<S: Store>(cx: &Context<S>, input: DrainQueue) -> Result<DrainedEntries> {
+pub async fn drain(cx: &Context, input: DrainQueue) -> Result<DrainedEntries> {
     let intent = Drain { call: cx.call(), queue: input.queue, limit: input.limit, repo: input.repo };
     let drained = cx.store.perform(&intent).await?;
     let entries = drained.drained.into_iter().map(Entry::of).collect();

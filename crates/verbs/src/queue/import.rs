@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use rota_core::{Fence, Json, LeaseId, Refusal, Status};
-use rota_store::Store;
 use rota_store::intents::add::{NewPriority, NewTask, Past};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,18 +32,13 @@ pub struct ImportedEntries {
 }
 
 /// Reads a file into a queue in one transaction.
-pub async fn import<S: Store>(
-    cx: &Context<S>,
-    file: &Path,
-    queue: &str,
-    dry_run: bool,
-) -> Result<ImportedEntries> {
+pub async fn import(cx: &Context, file: &Path, queue: &str, dry_run: bool) -> Result<ImportedEntries> {
     import_text(cx, file, &text(file)?, queue, dry_run).await
 }
 
 /// The same with the text of a file that somebody else has read.
-pub async fn import_text<S: Store>(
-    cx: &Context<S>,
+pub async fn import_text(
+    cx: &Context,
     file: &Path,
     text: &str,
     queue: &str,

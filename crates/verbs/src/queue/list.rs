@@ -32,7 +32,7 @@ pub struct Entries {
 }
 
 /// Lists entries by priority, then age; deleted ones are left out unless asked for.
-pub async fn list<S: Store>(cx: &Context<S>, input: ListEntries) -> Result<Entries> {
+pub async fn list(cx: &Context, input: ListEntries) -> Result<Entries> {
     if let Some(word) = &input.status {
         known_word(word)?;
     }
@@ -59,7 +59,7 @@ fn known_word(word: &str) -> Result<()> {
 }
 
 /// Every entry, deleted ones too.
-pub async fn export<S: Store>(cx: &Context<S>, queue: String) -> Result<Entries> {
+pub async fn export(cx: &Context, queue: String) -> Result<Entries> {
     let intent = List { call: cx.call(), queue, statuses: Vec::new(), assignee: None };
     let entries: Vec<Entry> =
         cx.store.perform(&intent).await?.into_iter().map(|view| Entry::of(view.task)).collect();
@@ -67,7 +67,7 @@ pub async fn export<S: Store>(cx: &Context<S>, queue: String) -> Result<Entries>
 }
 
 /// One entry.
-pub async fn show<S: Store>(cx: &Context<S>, id: &str) -> Result<Entry> {
+pub async fn show(cx: &Context, id: &str) -> Result<Entry> {
     let shown = cx.store.perform(&Show { call: cx.call(), id: task_id(id)? }).await;
     match shown {
         Ok((view, _)) => Ok(Entry::of(view.task)),

@@ -18,16 +18,16 @@ pub struct QueueState {
 }
 
 /// Grants nothing from a queue until it is resumed; what is leased goes on.
-pub async fn pause<S: Store>(cx: &Context<S>, queue: String) -> Result<QueueState> {
+pub async fn pause(cx: &Context, queue: String) -> Result<QueueState> {
     set(cx, queue, true).await
 }
 
 /// Lets a paused queue go on.
-pub async fn resume<S: Store>(cx: &Context<S>, queue: String) -> Result<QueueState> {
+pub async fn resume(cx: &Context, queue: String) -> Result<QueueState> {
     set(cx, queue, false).await
 }
 
-async fn set<S: Store>(cx: &Context<S>, queue: String, paused: bool) -> Result<QueueState> {
+async fn set(cx: &Context, queue: String, paused: bool) -> Result<QueueState> {
     let row = cx.store.perform(&PauseQueue { call: cx.call(), queue, paused }).await?;
     Ok(QueueState { queue: row.name, paused: row.paused })
 }

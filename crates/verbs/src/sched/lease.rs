@@ -46,7 +46,7 @@ pub struct Leases {
 }
 
 /// Grants leases in one transaction: without a limit up to the ceiling, on a queue without one a single lease.
-pub async fn lease<S: Store>(cx: &Context<S>, queue: &str, limit: Option<usize>) -> Result<Leases> {
+pub async fn lease(cx: &Context, queue: &str, limit: Option<usize>) -> Result<Leases> {
     let intent = Lease {
         call: cx.call(),
         queue: queue.to_owned(),

@@ -37,7 +37,7 @@ pub struct SkippedEntry {
 }
 
 /// Plans leases for a queue, a policy and a now; the same input gives the same bytes.
-pub async fn plan<S: Store>(cx: &Context<S>, queue: &str, limit: Option<usize>) -> Result<Plan> {
+pub async fn plan(cx: &Context, queue: &str, limit: Option<usize>) -> Result<Plan> {
     let intent = PlanLeases { call: cx.call(), queue: queue.to_owned(), limit, host: cx.host.clone() };
     let plan = cx.store.perform(&intent).await?;
     let skipped = plan.skipped.into_iter();

@@ -22,7 +22,7 @@ pub struct SchedPolicy {
 }
 
 /// The rules in force: `file` once anything was published.
-pub async fn policy_show<S: Store>(cx: &Context<S>) -> Result<SchedPolicy> {
+pub async fn policy_show(cx: &Context) -> Result<SchedPolicy> {
     let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let source = if history.is_empty() { "default" } else { "file" };
     Ok(SchedPolicy { policy: published.policy.flat_runs(), source: source.into() })
@@ -51,7 +51,7 @@ pub fn flat(given: impl IntoIterator<Item = (&'static str, Option<String>)>) -> 
 }
 
 /// Changes what a flat document names and publishes it in one step.
-pub async fn policy_set<S: Store>(cx: &Context<S>, flat: String) -> Result<(SchedPolicy, Arc<Published>)> {
+pub async fn policy_set(cx: &Context, flat: String) -> Result<(SchedPolicy, Arc<Published>)> {
     let published = cx.store.perform(&EditRuns { call: cx.call(), flat }).await?;
     Ok((SchedPolicy { policy: published.policy.flat_runs(), source: "file".into() }, published))
 }

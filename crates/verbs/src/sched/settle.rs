@@ -54,24 +54,19 @@ pub struct Reset {
 }
 
 /// Extends a lease.
-pub async fn renew<S: Store>(cx: &Context<S>, lease: &str) -> Result<Renewed> {
+pub async fn renew(cx: &Context, lease: &str) -> Result<Renewed> {
     let task = settle(cx, lease, "renew", |caller| Command::Renew { caller, ttl_ms: None }).await?;
     Ok(Renewed { renewed: lease.to_owned(), lease_expires_at: task.lease_expires_at })
 }
 
 /// Settles a lease as done.
-pub async fn complete<S: Store>(cx: &Context<S>, lease: &str) -> Result<Completed> {
+pub async fn complete(cx: &Context, lease: &str) -> Result<Completed> {
     settle(cx, lease, "complete", |caller| Command::Done { caller, result: None }).await?;
     Ok(Completed { completed: lease.to_owned() })
 }
 
 /// Gives a lease back, or settles it as failed.
-pub async fn release<S: Store>(
-    cx: &Context<S>,
-    lease: &str,
-    failed: bool,
-    reason: Option<String>,
-) -> Result<Released> {
+pub async fn release(cx: &Context, lease: &str, failed: bool, reason: Option<String>) -> Result<Released> {
     let command = |caller| {
         if failed {
             Command::Fail { caller, reason, default_reason: FAILED_REASON }
@@ -84,8 +79,8 @@ pub async fn release<S: Store>(
 }
 
 /// Any lease that is not the current one of an active entry is "no active lease".
-async fn settle<S: Store>(
-    cx: &Context<S>,
+async fn settle(
+    cx: &Context,
     text: &str,
     verb: &str,
     command: impl FnOnce(Caller) -> Command,
@@ -106,14 +101,14 @@ async fn settle<S: Store>(
 }
 
 /// Takes back every expired lease of a queue.
-pub async fn reclaim<S: Store>(cx: &Context<S>, queue: &str) -> Result<Reclaimed> {
+pub async fn reclaim(cx: &Context, queue: &str) -> Result<Reclaimed> {
     let now = cx.store.perform(&Now { call: cx.call() }).await?;
     let ids = cx.store.perform(&ReclaimExpired { call: cx.call().at(now), queue: queue.to_owned() }).await?;
     Ok(Reclaimed { now, reclaimed: ids.into_iter().map(|id| id.to_string()).collect() })
 }
 
 /// Opens a parked entry with its attempts forgotten.
-pub async fn reset<S: Store>(cx: &Context<S>, id: &str) -> Result<Reset> {
+pub async fn reset(cx: &Context, id: &str) -> Result<Reset> {
     let parked = match TaskId::new(id) {
         Ok(id) => cx.store.perform(&ResetParked { call: cx.call(), id }).await?,
         Err(_) => None,

@@ -34,6 +34,7 @@ macro_rules! verbs {
                 $($(#[$field_meta])* pub $field: $type,)*
             }
 
+            #[async_trait::async_trait]
             impl crate::verb::Verb for $name {
                 type Payload = $payload;
                 const ROUTE: crate::verb::Route = crate::verb::Route {
@@ -45,7 +46,7 @@ macro_rules! verbs {
                     telling: crate::verb::Telling::$telling,
                 };
 
-                async fn run<S: rota_store::Store>(self, $cx: &crate::Context<S>) -> crate::Result<$payload> {
+                async fn run(self, $cx: &crate::Context) -> crate::Result<$payload> {
                     let $input = self;
                     $run
                 }

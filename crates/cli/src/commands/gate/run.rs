@@ -54,7 +54,7 @@ pub fn listening(rota: &Path) -> Option<String> {
 impl Opened {
     /// Listens, and reads what is blocked.
     pub async fn new(
-        cx: &Context<AnyStore>,
+        cx: &Context,
         whole: &Config,
         config: &GatewayConfig,
         rota: &Path,

@@ -34,12 +34,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Begins to serve. A port that is taken is no trouble: where it listens is written to `.rota/run/serve`, and tried
     /// first the next time, because agents that outlived us know it.
-    pub async fn open(
-        rota: &Path,
-        cx: &Context<AnyStore>,
-        policy_file: PathBuf,
-        gates: Gates,
-    ) -> CliResult<Self> {
+    pub async fn open(rota: &Path, cx: &Context, policy_file: PathBuf, gates: Gates) -> CliResult<Self> {
         let file = locate::token_file()?;
         let read = || Token::of_file(&file).map_err(|error| CliError::Io(error.to_string()));
         let (token, for_door) = (read()?, read()?);

@@ -7,7 +7,6 @@ use rota_daemon::manager::Setup;
 use rota_daemon::manager::happening::{Happening, RunningLoop};
 use rota_door::Token;
 use rota_gateway::Notices;
-use rota_store::AnyStore;
 use rota_verbs::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -52,7 +51,7 @@ pub struct Beside(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 impl Beside {
     /// Starts it where the configuration has a section for it, and lets the daemon's children know.
     pub async fn start(
-        cx: &Context<AnyStore>,
+        cx: &Context,
         setup: &mut Setup,
         is_unwanted: bool,
         show: &SharedShow,

@@ -5,7 +5,6 @@ mod sched;
 mod task;
 
 use rota_core::text::nearest;
-use rota_store::AnyStore;
 use rota_verbs::{Context, Error, Payload, Result, Said, checked_name, input};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -135,14 +134,14 @@ impl Tool {
 
 /// One call of a tool.
 struct Call<'a> {
-    cx: Context<AnyStore>,
+    cx: Context,
     given: Given,
     settings: &'a Settings,
     cancelled: CancellationToken,
 }
 
 /// The server's surroundings, but for what this call names.
-fn context(server: &Context<AnyStore>, given: &Given) -> Result<Context<AnyStore>> {
+fn context(server: &Context, given: &Given) -> Result<Context> {
     let mut cx = server.clone();
     if let Some(scope) = checked_name("scope", given.text("scope"))? {
         cx.scope = scope;

@@ -194,7 +194,7 @@ pub(super) static TOOLS: [Tool; 8] = [
 ];
 
 /// With the lease that this call names.
-fn holder(call: &Call<'_>) -> Context<rota_store::AnyStore> {
+fn holder(call: &Call<'_>) -> Context {
     let named = call.given.text("leaseId").filter(|lease| !lease.is_empty());
     Context { lease: named.or_else(|| call.cx.lease.clone()), ..call.cx.clone() }
 }

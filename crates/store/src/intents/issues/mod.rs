@@ -3,6 +3,7 @@
 
 mod record;
 
+use async_trait::async_trait;
 use rota_core::event::{EventData, EventKind};
 use rota_core::obstacle::{Reason, Wait};
 use rota_core::select::Room;
@@ -17,7 +18,7 @@ use super::claim::{ClaimById, Wanted, reclaim};
 use super::{Call, Cx, find_queue, find_task, write};
 use crate::fault::{Error, Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{Filter, ListFilter, Row, Tx};
+use crate::tx::{AnyTx, Filter, ListFilter, Row, Tx};
 
 /// Where issues are.
 pub const QUEUE: &str = "issues";
@@ -152,10 +153,12 @@ impl ClaimIssue {
     }
 }
 
+#[async_trait]
+
 impl Intent for ClaimIssue {
     type Output = ClaimedIssue;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<ClaimedIssue> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<ClaimedIssue> {
         tx.share_edges(&self.call.scope).await?;
         let queue = tx.ensure_queue(&self.call.scope, QUEUE).await?;
         let (cx, _) = Cx::open_for_grant(tx, &self.call, QUEUE).await?;
@@ -245,10 +248,12 @@ pub struct EditIssue {
     pub changes: Vec<NoteChange>,
 }
 
+#[async_trait]
+
 impl Intent for EditIssue {
     type Output = Option<Task>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Option<Task>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Option<Task>> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let mut row = find_task(tx, &cx, &self.id).await?;
@@ -305,10 +310,12 @@ pub struct CloseIssue {
     pub id: TaskId,
 }
 
+#[async_trait]
+
 impl Intent for CloseIssue {
     type Output = Task;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Task> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Task> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let mut row = find_task(tx, &cx, &self.id).await?;
@@ -358,6 +365,8 @@ pub struct SeenBoard {
     pub lease_ms: i64,
 }
 
+#[async_trait]
+
 impl Intent for Board {
     type Output = SeenBoard;
 
@@ -365,7 +374,7 @@ impl Intent for Board {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<SeenBoard> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<SeenBoard> {
         let cx = Cx::open(tx, &self.call).await?;
         let policy = cx.policy(QUEUE);
         let lease_ms = policy.lease_ttl();
@@ -399,10 +408,12 @@ pub struct KeepLeases {
     pub leases: Vec<LeaseId>,
 }
 
+#[async_trait]
+
 impl Intent for KeepLeases {
     type Output = Vec<LeaseId>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<LeaseId>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<LeaseId>> {
         let cx = Cx::open(tx, &self.call).await?;
         let mut lost = Vec::new();
         for lease in &self.leases {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use rota_core::event::EventKind;
 use rota_core::{Fence, Json, Status, Task, TaskId};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use crate::fault::{Fault, Outcome};
 use crate::intents::add::{NewTask, Past, add_all};
 use crate::intents::{Call, Cx, find_task, write};
 use crate::store::{Access, Intent};
-use crate::tx::{Row, Tx};
+use crate::tx::{AnyTx, Row, Tx};
 
 /// Where records are.
 const RECORDS: &str = "supervisor";
@@ -81,6 +82,8 @@ pub struct ReadRecord {
     pub source: String,
 }
 
+#[async_trait]
+
 impl Intent for ReadRecord {
     type Output = Option<Record>;
 
@@ -88,7 +91,7 @@ impl Intent for ReadRecord {
         Access::Read
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Option<Record>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Option<Record>> {
         let row = tx.tasks(&self.call.scope, &[Record::id(&self.source)]).await?.pop();
         Ok(row.map(|row| Record::of(&row.task)).transpose()?)
     }
@@ -107,10 +110,12 @@ pub struct PinGovernance {
     pub only_first: bool,
 }
 
+#[async_trait]
+
 impl Intent for PinGovernance {
     type Output = BTreeMap<String, String>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<BTreeMap<String, String>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<BTreeMap<String, String>> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let (row, record) = find_or_add(tx, &cx, &self.source).await?;
@@ -136,10 +141,12 @@ pub struct NoteViolation {
     pub message: String,
 }
 
+#[async_trait]
+
 impl Intent for NoteViolation {
     type Output = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<()> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let (row, record) = find_or_add(tx, &cx, &self.source).await?;
@@ -163,10 +170,12 @@ pub struct AddLocalIssue {
     pub labels: Vec<String>,
 }
 
+#[async_trait]
+
 impl Intent for AddLocalIssue {
     type Output = Task;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Outcome<Task> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Task> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let (row, record) = find_or_add(tx, &cx, &self.source).await?;
