@@ -1,6 +1,7 @@
 //! A clock that starts with the machine, runs through suspend, and means the same in every process: what a lease's end
 //! is told by between a daemon and its shims.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -39,8 +40,11 @@ impl BootTime {
 }
 
 /// Which start of the machine this is; processes and times of another one mean nothing.
-pub fn id() -> String {
-    // Without one, times still come from one start only, because the folder that holds them does.
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map_or_else(|_| String::new(), |id| id.trim().to_owned())
+pub fn id() -> &'static str {
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(|| {
+        // Without one, times still come from one start only, because the folder that holds them does.
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map_or_else(|_| String::new(), |id| id.trim().to_owned())
+    })
 }

@@ -16,7 +16,7 @@ use crate::prompt::{self, Earlier};
 use crate::runner::environment::{self, Environment};
 use crate::runner::output::{last_line, tail};
 use crate::runner::process::{Meaning, in_words, status_of};
-use crate::shim::attend::{self, End, Shims, Streams};
+use crate::shim::attend::{self, End, Shims};
 use crate::shim::orders::Orders;
 use crate::shim::record::{self, Run, RunRecord, Step, Unattended, Why};
 use crate::worktree;
@@ -174,7 +174,7 @@ impl Iteration {
             exit: folder.join("exit.json"),
             until: told.until,
         };
-        let (record, line) = self.shims.start(run, self.variables(&prompt), Streams::none()?)?;
+        let (record, line) = self.shims.start(run, self.variables(&prompt), None)?;
         let (end, taken) = attend::follow(&record, line, orders).await?;
         Ok(Finished { verdict: self.verdict(end), run: Some((record, taken)) })
     }

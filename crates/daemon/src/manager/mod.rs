@@ -154,7 +154,7 @@ struct Manager<'a> {
     desk: Desk,
     folders: Arc<Folders>,
     shims: Arc<Shims>,
-    observe: &'a mut dyn FnMut(&Happening, &[RunningLoop]),
+    observe: Observer<'a>,
     running: BTreeMap<LeaseId, Running>,
     reports: mpsc::UnboundedSender<Report>,
     policy: Arc<Published>,
@@ -181,11 +181,27 @@ struct Manager<'a> {
     is_away: bool,
 }
 
+/// Who is told what happens, and may ask what runs.
+pub type Observer<'a> = &'a mut dyn FnMut(&Happening, &dyn Fn() -> Vec<RunningLoop>);
+
+/// What runs, for people.
+fn picture(running: &BTreeMap<LeaseId, Running>) -> Vec<RunningLoop> {
+    let shown = |(lease, run): (&LeaseId, &Running)| RunningLoop {
+        id: lease.task.to_string(),
+        lease: lease.to_string(),
+        title: run.held.task.title.clone(),
+        kind: run.held.task.kind.clone().unwrap_or_default(),
+        iteration: run.held.task.iteration,
+        running_secs: run.started.elapsed().as_secs(),
+    };
+    running.iter().map(shown).collect()
+}
+
 /// Runs until told to stop, or for as long as the setup says.
 pub async fn run(
     setup: Setup,
     mut requests: mpsc::Receiver<Request>,
-    observe: &mut dyn FnMut(&Happening, &[RunningLoop]),
+    observe: Observer<'_>,
 ) -> Outcome<Ending> {
     let mut changes = Changes::watch(&setup.store).await?;
     let wrong = |error: std::io::Error| Refusal::BadValue { problem: format!("signals: {error}") };
@@ -237,7 +253,7 @@ impl<'a> Manager<'a> {
     async fn new(
         setup: Setup,
         reports: mpsc::UnboundedSender<Report>,
-        observe: &'a mut dyn FnMut(&Happening, &[RunningLoop]),
+        observe: Observer<'a>,
     ) -> Outcome<Self> {
         let desk = Desk { store: setup.store.clone() };
         let (policy, _) = desk.perform(CurrentPolicy { call: setup.call.clone() }).await?;
@@ -272,20 +288,8 @@ impl<'a> Manager<'a> {
 
 impl Manager<'_> {
     fn tell(&mut self, happening: Happening) {
-        let running = self.picture();
-        (self.observe)(&happening, &running);
-    }
-
-    fn picture(&self) -> Vec<RunningLoop> {
-        let shown = |(lease, run): (&LeaseId, &Running)| RunningLoop {
-            id: lease.task.to_string(),
-            lease: lease.to_string(),
-            title: run.held.task.title.clone(),
-            kind: run.held.task.kind.clone().unwrap_or_default(),
-            iteration: run.held.task.iteration,
-            running_secs: run.started.elapsed().as_secs(),
-        };
-        self.running.iter().map(shown).collect()
+        let running = &self.running;
+        (self.observe)(&happening, &|| picture(running));
     }
 
     fn slots(&self) -> usize {
@@ -392,7 +396,8 @@ impl Manager<'_> {
         match request {
             Request::Status(to) => {
                 let counts = self.counts(true).await.unwrap_or_default();
-                let status = Status::new(&counts, self.picture(), self.slots(), self.stopping.is_some());
+                let status =
+                    Status::new(&counts, picture(&self.running), self.slots(), self.stopping.is_some());
                 // Whoever asked may have gone.
                 let _told = to.send(status);
             }

@@ -65,7 +65,7 @@ fn below(ancestor: u32) -> Vec<Identity> {
         for (pid, stat) in children.remove(&parent).unwrap_or_default() {
             next.push(pid);
             if !stat.is_zombie {
-                found.push(Identity { pid, start_time: stat.start_time, boot_id: boot_id.clone() });
+                found.push(Identity { pid, start_time: stat.start_time, boot_id: boot_id.to_owned() });
             }
         }
     }

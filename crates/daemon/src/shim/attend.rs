@@ -31,11 +31,14 @@ const REASON_BYTES: u64 = 1_024;
 #[derive(Clone)]
 pub struct Shims {
     nursery: Arc<Nursery>,
+    /// Nothing in, nothing out.
+    null: Arc<OwnedFd>,
     /// `.rota/run/agents`
     pub agents: PathBuf,
 }
 
-/// What becomes of the three streams of a shim, and with it of an agent whose output is not kept in a file.
+/// What becomes of the three streams of a shim, and with it of an agent whose output is not kept in a file; without any,
+/// nothing goes in or out.
 pub struct Streams {
     stdin: OwnedFd,
     stdout: OwnedFd,
@@ -53,12 +56,6 @@ pub struct Pipes {
 }
 
 impl Streams {
-    /// Nothing in, nothing out.
-    pub fn none() -> io::Result<Self> {
-        let null = || std::fs::File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
-        Ok(Self { stdin: null()?, stdout: null()?, stderr: null()? })
-    }
-
     /// Through us.
     pub fn piped() -> io::Result<(Self, Pipes)> {
         let ((stdin, input), (output, stdout), (complaints, stderr)) =
@@ -91,7 +88,9 @@ impl Shims {
     pub fn of_this_program(rota: &Path) -> io::Result<Self> {
         let ours = Path::new("/proc/self/exe");
         let program = if ours.exists() { ours.to_owned() } else { std::env::current_exe()? };
-        Ok(Self { nursery: Arc::new(Nursery::start(program)?), agents: rota.join("run/agents") })
+        let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+        let nursery = Arc::new(Nursery::start(program)?);
+        Ok(Self { nursery, null: Arc::new(null.into()), agents: rota.join("run/agents") })
     }
 
     /// Writes a run down and starts its shim. *A crash in between leaves a run that nobody began.*
@@ -99,19 +98,24 @@ impl Shims {
         &self,
         run: Run,
         mut environment: Environment,
-        streams: Streams,
+        streams: Option<Streams>,
     ) -> io::Result<(RunRecord, Line)> {
         environment.insert(record::MARKER.into(), run.marker.clone().into());
-        let (ours, theirs) = UnixStream::pair()?;
-        let Streams { stdin, stdout, stderr } = streams;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let null = self.null.as_fd();
+        let [stdin, stdout, stderr] = match &streams {
+            Some(streams) => [streams.stdin.as_fd(), streams.stdout.as_fd(), streams.stderr.as_fd()],
+            None => [null; 3],
+        };
         let record = RunRecord::create(&self.agents, run)?;
         let begun = self.nursery.begin(&Cradle {
             record: record.path(),
             environment: &environment,
-            files: [theirs.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            files: [theirs.as_fd(), stdin, stdout, stderr],
         });
         match begun {
-            Ok(()) => Ok((record, Line(ours))),
+            Ok(()) => Ok((record, Line(UnixStream::from_std(ours)?))),
             Err(error) => {
                 if let Some(taken) = record.take()? {
                     record.put_away(taken)?;

@@ -5,20 +5,27 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Makes one below our own; none where that is not allowed, or where there is no version 2.
 pub fn create(name: &str) -> Option<PathBuf> {
-    let ours = ours(
-        &fs::read_to_string("/proc/self/mountinfo").ok()?,
-        &fs::read_to_string("/proc/self/cgroup").ok()?,
-    )?;
-    let path = ours.join(format!("rota-{name}"));
+    let path = home()?.join(format!("rota-{name}"));
     fs::create_dir(&path).ok()?;
     if path.join("cgroup.kill").exists() {
         return Some(path);
     }
     remove(&path);
     None
+}
+
+/// Our own control group, looked for once: a fork need not again.
+pub fn home() -> Option<&'static Path> {
+    static HOME: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let look = || {
+        let read = |path| fs::read_to_string(path).ok();
+        ours(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
+    };
+    HOME.get_or_init(look).as_deref()
 }
 
 /// Our own control group: where version 2 is mounted, and our place in it.

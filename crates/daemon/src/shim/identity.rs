@@ -1,5 +1,8 @@
 //! Which process is meant. A number alone may belong to somebody else by now.
 
+use std::fs::File;
+use std::io::Read;
+
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +23,7 @@ pub struct Identity {
 impl Identity {
     /// Of a process that is there.
     pub fn of(pid: u32) -> Option<Self> {
-        Some(Self { pid, start_time: start_time(pid)?, boot_id: boot::id() })
+        Some(Self { pid, start_time: start_time(pid)?, boot_id: boot::id().to_owned() })
     }
 
     /// Whether it still is.
@@ -73,7 +76,10 @@ pub struct Stat {
 impl Stat {
     /// Of a process that is there.
     pub fn of(pid: u32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // In one go: the kernel writes it anew for each.
+        let mut text = [0; 1_024];
+        let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut text).ok()?;
+        Self::parse(&String::from_utf8_lossy(&text[..length]))
     }
 
     /// The name is in parentheses and may hold anything, parentheses too.

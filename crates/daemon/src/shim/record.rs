@@ -258,11 +258,15 @@ impl RunRecord {
             taken => taken?,
         };
         let Some(taken) = taken else { return Ok(None) };
+        let file = taken.file.metadata()?;
         let is_same = match std::fs::metadata(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            found => found?.ino() == taken.file.metadata()?.ino(),
+            found => found?.ino() == file.ino(),
         };
-        Ok(self.read()?.run.filter(|_| is_same).map(|run| (run, taken)))
+        let mut text = vec![0; usize::try_from(file.len()).map_err(io::Error::other)?];
+        taken.file.read_exact_at(&mut text, 0)?;
+        let written = lines(&text).fold(Written::default(), Written::and);
+        Ok(written.run.filter(|_| is_same).map(|run| (run, taken)))
     }
 
     /// Puts it beside its end, for people; one whose end is here is forgotten together with it.

@@ -93,8 +93,8 @@ pub async fn run(
     orders: watch::Receiver<Orders>,
 ) -> JobEnd {
     let failed = |error| JobEnd { ended: Err(error), last_line: None, last_error_line: None };
-    let started =
-        Streams::piped().and_then(|(streams, pipes)| Ok((shims.start(run, environment, streams)?, pipes)));
+    let started = Streams::piped()
+        .and_then(|(streams, pipes)| Ok((shims.start(run, environment, Some(streams))?, pipes)));
     let ((record, line), Pipes { mut stdin, stdout, stderr }) = match started {
         Ok(started) => started,
         Err(error) => return failed(error),

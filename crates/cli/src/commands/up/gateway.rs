@@ -4,44 +4,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rota_daemon::gateway::{Identities, Way};
 use rota_daemon::manager::Setup;
-use rota_daemon::manager::happening::{Happening, RunningLoop};
+use rota_daemon::manager::happening::Happening;
 use rota_door::Token;
 use rota_gateway::Notices;
 use rota_verbs::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::Show;
+use super::{AllRunning, Show};
 use crate::commands::gate::{Opened, told_as};
 use crate::errors::{CliError, CliResult};
 use crate::locate;
 
 /// What is shown, by the daemon and the gateway.
 #[derive(Clone)]
-pub struct SharedShow(Arc<Mutex<Shown>>);
-
-struct Shown {
-    show: Box<dyn Show>,
-    /// As the daemon said last.
-    running: Vec<RunningLoop>,
-}
+pub struct SharedShow(Arc<Mutex<Box<dyn Show>>>);
 
 impl SharedShow {
     pub fn new(show: Box<dyn Show>) -> Self {
-        Self(Arc::new(Mutex::new(Shown { show, running: Vec::new() })))
+        Self(Arc::new(Mutex::new(show)))
     }
 
-    /// As the daemon tells it.
-    pub fn see(&self, happening: &Happening, running: &[RunningLoop]) {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.running = running.to_vec();
-        shown.show.see(happening, running);
-    }
-
-    fn see_beside(&self, happening: &Happening) {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Shown { show, running } = &mut *shown;
-        show.see(happening, running);
+    /// Shows it; see [`Show::see`].
+    pub fn see(&self, happening: &Happening, running: Option<AllRunning<'_>>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).see(happening, running);
     }
 }
 
@@ -70,7 +56,7 @@ impl Beside {
             return Ok(Self(None));
         }
         let shown = show.clone();
-        let notices: Notices = Arc::new(move |notice| shown.see_beside(&told_as(notice)));
+        let notices: Notices = Arc::new(move |notice| shown.see(&told_as(notice), None));
         let opened = Opened::new(cx, &setup.config, &section.config, &rota, notices).await?;
         let keeper = Arc::clone(opened.gateway.keeper());
         let identities = Identities::new(opened.way.clone(), token, Some(keeper), &rota).map_err(io)?;

@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use rota_core::text::escaped;
-use rota_daemon::manager::happening::{Happening, RunningLoop};
+use rota_daemon::manager::happening::Happening;
 use serde_json::{Map, Value, json};
 
-use super::Show;
+use super::{AllRunning, Show};
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +157,7 @@ impl Log {
 }
 
 impl Show for Log {
-    fn see(&mut self, happening: &Happening, _running: &[RunningLoop]) {
+    fn see(&mut self, happening: &Happening, _running: Option<AllRunning<'_>>) {
         let line = Line::of(happening);
         if line.level >= self.least {
             // Nobody has to listen.

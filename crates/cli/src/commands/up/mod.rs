@@ -102,7 +102,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         let beside = gateway::Beside::start(&cx, &mut setup, args.no_gateway, &show).await?;
         let quiet = CancellationToken::new();
         let told = tokio::spawn(notify::run(cx.clone(), hooks, FIRST_WAIT, quiet.clone()));
-        let mut observe = |happening: &Happening, running: &[RunningLoop]| show.see(happening, running);
+        let mut observe = |happening: &Happening, running: AllRunning<'_>| show.see(happening, Some(running));
         let ending = manager::run(setup, requests, &mut observe).await.map_err(CliError::from);
         beside.stop().await;
         quiet.cancel();
@@ -126,9 +126,13 @@ fn hooks(config: &Config) -> CliResult<Vec<notify::Hook>> {
     notify::read(section, variable).map_err(|error| CliError::Io(format!("rota.yml: {error}")))
 }
 
+/// Says what runs, to whoever wants to know.
+type AllRunning<'a> = &'a dyn Fn() -> Vec<RunningLoop>;
+
 /// Somebody who shows what happens.
 trait Show: Send {
-    fn see(&mut self, happening: &Happening, running: &[RunningLoop]);
+    /// Shows it; without anybody to ask, what runs is what ran before.
+    fn see(&mut self, happening: &Happening, running: Option<AllRunning<'_>>);
 }
 
 fn show(json: bool) -> Box<dyn Show> {

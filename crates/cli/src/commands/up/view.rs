@@ -6,7 +6,7 @@ use std::io::Write;
 use rota_core::text::escaped;
 use rota_daemon::manager::happening::{Happening, RunningLoop};
 
-use super::Show;
+use super::{AllRunning, Show};
 
 /// More rows than this are counted instead of shown.
 const ROWS: usize = 12;
@@ -18,13 +18,15 @@ pub struct View {
     ended: BTreeMap<&'static str, u64>,
     runnable: u64,
     waits: Option<String>,
+    /// As the daemon said last.
+    running: Vec<RunningLoop>,
     colour: bool,
 }
 
 impl View {
     pub fn new() -> Self {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self { drawn: 0, ended: BTreeMap::new(), runnable: 0, waits: None, colour }
+        Self { drawn: 0, ended: BTreeMap::new(), runnable: 0, waits: None, running: Vec::new(), colour }
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -101,7 +103,8 @@ impl View {
         })
     }
 
-    fn below(&self, running: &[RunningLoop]) -> Vec<String> {
+    fn below(&self) -> Vec<String> {
+        let running = &self.running;
         let done = self.ended.get("complete").copied().unwrap_or(0);
         let other: Vec<String> = self
             .ended
@@ -135,7 +138,10 @@ impl View {
 }
 
 impl Show for View {
-    fn see(&mut self, happening: &Happening, running: &[RunningLoop]) {
+    fn see(&mut self, happening: &Happening, running: Option<AllRunning<'_>>) {
+        if let Some(running) = running {
+            self.running = running();
+        }
         let said = self.words(happening);
         let mut text = String::new();
         if self.drawn > 0 {
@@ -143,7 +149,7 @@ impl Show for View {
         }
         let width = width();
         text.extend(said.iter().map(|line| format!("{line}\n")));
-        let below = self.below(running);
+        let below = self.below();
         self.drawn = below.len();
         text.extend(below.iter().map(|line| format!("{}\n", cut(line, width))));
         // Nobody has to watch.
