@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
@@ -157,7 +157,7 @@ pub async fn serve<D, H, F>(
 ) -> std::io::Result<()>
 where
     D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Clone + Send + Sync + 'static,
-    H: Fn(Request<Full<Bytes>>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Parts, Bytes, Option<Caller>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
     let listener = listener.into_std()?;
@@ -187,7 +187,7 @@ async fn accept_all<D, H, F>(
     stop: CancellationToken,
 ) where
     D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Clone + Send + Sync + 'static,
-    H: Fn(Request<Full<Bytes>>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Parts, Bytes, Option<Caller>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
     let ending = GracefulShutdown::new();
@@ -242,17 +242,20 @@ async fn accept(
 async fn admit<D, H, F>(door: &D, body_bytes: usize, handler: H, request: Request<Incoming>) -> Answer
 where
     D: Fn(&Parts) -> Result<Option<Caller>, Denied>,
-    H: Fn(Request<Full<Bytes>>) -> F,
+    H: Fn(Parts, Bytes, Option<Caller>) -> F,
     F: Future<Output = Answer>,
 {
-    let (mut parts, body) = request.into_parts();
-    match door(&parts) {
-        Ok(caller) => drop(parts.extensions.insert(caller)),
+    let (parts, body) = request.into_parts();
+    let caller = match door(&parts) {
+        Ok(caller) => caller,
         Err(denied) => return Problem::from(denied).response(),
+    };
+    if body.is_end_stream() {
+        return handler(parts, Bytes::new(), caller).await;
     }
     let body = tokio::time::timeout(BODY, Limited::new(body, body_bytes).collect()).await;
     let problem = match body {
-        Ok(Ok(body)) => return handler(Request::from_parts(parts, Full::new(body.to_bytes()))).await,
+        Ok(Ok(body)) => return handler(parts, body.to_bytes(), caller).await,
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let detail = format!("the body is longer than {body_bytes} bytes");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_long", detail)

@@ -26,7 +26,6 @@ struct AndShow<I> {
 }
 
 #[async_trait]
-
 impl<I: Intent> Intent for AndShow<I> {
     type Output = TaskView;
 
@@ -52,7 +51,6 @@ pub(crate) async fn step_view(cx: &Context, id: TaskId, command: Command) -> Res
 struct OneStep(Settle);
 
 #[async_trait]
-
 impl Intent for OneStep {
     type Output = ();
 

@@ -208,7 +208,6 @@ struct Everything {
 struct ReadAll;
 
 #[async_trait]
-
 impl Intent for ReadAll {
     type Output = Everything;
 

@@ -52,7 +52,6 @@ fn done(caller: Caller) -> Command {
 struct Block(BlockRow);
 
 #[async_trait]
-
 impl Intent for Block {
     type Output = ();
 

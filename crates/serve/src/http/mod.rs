@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use rota_door::{Caller, Denied, Door};
 use rota_gateway::panel::Panel;
@@ -110,13 +110,7 @@ impl Api {
         door.admit(parts).map(Some)
     }
 
-    async fn answer(self, request: Request<Full<Bytes>>) -> Answer {
-        let (mut parts, body) = request.into_parts();
-        let caller = parts.extensions.remove::<Option<Caller>>().flatten();
-        let body = match body.collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(never) => match never {},
-        };
+    async fn answer(self, parts: Parts, body: Bytes, caller: Option<Caller>) -> Answer {
         let begun = self.tracer.as_ref().map(|_| Begun::of(&parts));
         let answer = self.route(&parts, body, caller).await.unwrap_or_else(|problem| problem.response());
         if let Some((tracer, begun)) = self.tracer.as_ref().zip(begun) {
@@ -163,13 +157,8 @@ impl Api {
             _ => {}
         }
         let below = path.strip_prefix(PREFIX).ok_or_else(|| not_found(path))?;
-        let all = Operation::all().iter();
-        let mut of_method = all.clone().filter(|one| one.has_method(&parts.method));
-        let Some((operation, named)) = of_method.find_map(|one| Some((one, one.matches(below)?))) else {
-            let elsewhere = all.filter(|one| one.matches(below).is_some());
-            let methods: Vec<&str> = elsewhere.map(|one| one.route.method.word()).collect();
-            return Err(if methods.is_empty() { not_found(path) } else { not_allowed(&methods) });
-        };
+        let (operation, named) = Operation::find(&parts.method, below)
+            .map_err(|methods| if methods.is_empty() { not_found(path) } else { not_allowed(&methods) })?;
         let asked = request::read(operation, &named, parts, &body)?;
         let text = self.call(operation, asked, caller).await?;
         Ok(answer("application/json", text))
@@ -266,7 +255,7 @@ pub async fn serve_api(
         drop(measured.await);
     };
     let admit = move |parts: &Parts| Api::admit(&door, parts);
-    let handler = move |request| each.clone().answer(request);
+    let handler = move |parts, body, caller| each.clone().answer(parts, body, caller);
     tokio::join!(serve(listener, admit, BODY_BYTES, handler, stop), rest).0
 }
 

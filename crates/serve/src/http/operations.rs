@@ -8,6 +8,9 @@ use rota_verbs::{Context, Error, Payload, Verb};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
+/// Fields of an input, and what a path says of them.
+pub type Named<'p> = Vec<(&'static str, &'p str)>;
+
 /// What all verbs are below.
 pub const PREFIX: &str = "/api/v1";
 
@@ -15,6 +18,8 @@ pub const PREFIX: &str = "/api/v1";
 pub struct Operation {
     /// Where it is found, and who may use it.
     pub route: Route,
+    /// Its path, in parts.
+    path: Vec<Part>,
     /// Its input's fields, as JSON Schemas.
     pub fields: Map<String, Value>,
     /// Reads its input, carries it out, and writes the payload.
@@ -23,6 +28,14 @@ pub struct Operation {
     pub input: fn(&mut SchemaGenerator) -> Schema,
     /// Describes its payload.
     pub payload: fn(&mut SchemaGenerator) -> Schema,
+}
+
+/// One part of a path.
+enum Part {
+    /// As it is.
+    Word(&'static str),
+    /// The field of the input of this name.
+    Name(&'static str),
 }
 
 /// Why an operation has no payload.
@@ -44,23 +57,38 @@ impl Operation {
         })
     }
 
-    /// The parts of a path that this operation's path names, if it is that.
-    pub fn matches<'p>(&self, path: &'p str) -> Option<Vec<(&'static str, &'p str)>> {
-        let (mut given, mut wanted) = (path.split('/'), self.route.path.split('/'));
-        let mut named = Vec::new();
-        loop {
-            match (given.next(), wanted.next()) {
-                (None, None) => return Some(named),
-                (Some(part), Some(name)) => {
-                    match name.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
-                        Some(name) if !part.is_empty() => named.push((name, part)),
-                        _ if part == name => {}
-                        _ => return None,
-                    }
+    /// The operation at a path, with what its path names; else the methods by which something is there.
+    pub fn find<'p>(
+        method: &http::Method,
+        path: &'p str,
+    ) -> Result<(&'static Self, Named<'p>), Vec<&'static str>> {
+        let parts: Vec<&str> = path.split('/').collect();
+        let mut methods = Vec::new();
+        for operation in Self::all() {
+            if let Some(named) = operation.matches(&parts) {
+                if operation.has_method(method) {
+                    return Ok((operation, named));
                 }
-                _ => return None,
+                methods.push(operation.route.method.word());
             }
         }
+        Err(methods)
+    }
+
+    /// The parts of a path that this operation's path names, if it is that.
+    fn matches<'p>(&self, given: &[&'p str]) -> Option<Named<'p>> {
+        let fits = |(given, wanted): (&&str, &Part)| match wanted {
+            Part::Word(word) => word == given,
+            Part::Name(_) => !given.is_empty(),
+        };
+        if given.len() != self.path.len() || !given.iter().zip(&self.path).all(fits) {
+            return None;
+        }
+        let named = given.iter().zip(&self.path).filter_map(|(given, wanted)| match wanted {
+            Part::Word(_) => None,
+            Part::Name(name) => Some((*name, *given)),
+        });
+        Some(named.collect())
     }
 
     /// The method as the request says it.
@@ -84,6 +112,13 @@ impl Operation {
     }
 }
 
+impl Part {
+    fn of(text: &'static str) -> Self {
+        let name = text.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
+        name.map_or(Self::Word(text), Self::Name)
+    }
+}
+
 struct Listed(Vec<Operation>);
 
 impl Visitor for Listed {
@@ -92,6 +127,7 @@ impl Visitor for Listed {
         let fields = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
         self.0.push(Operation {
             route: V::ROUTE,
+            path: V::ROUTE.path.split('/').map(Part::of).collect(),
             fields,
             run: run::<V>,
             input: |generator| generator.subschema_for::<V>(),
@@ -136,9 +172,10 @@ mod tests {
     #[test]
     fn paths() {
         let found = |path: &str| -> Vec<&str> {
+            let parts: Vec<&str> = path.split('/').collect();
             Operation::all()
                 .iter()
-                .filter(|one| one.matches(path).is_some())
+                .filter(|one| one.matches(&parts).is_some())
                 .map(|one| one.route.name)
                 .collect()
         };

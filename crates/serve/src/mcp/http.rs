@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ::http::StatusCode;
 use ::http::request::Parts;
+use bytes::Bytes;
+use http_body_util::Full;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -34,7 +36,8 @@ pub async fn serve_http(
     let sessions = Arc::new(LocalSessionManager::default());
     let each = server.clone();
     let service = StreamableHttpService::new(move || Ok(each.clone()), Arc::clone(&sessions), config);
-    let handler = move |request: ::http::Request<_>| {
+    let handler = move |parts: Parts, body: Bytes, _caller: Option<Caller>| {
+        let request = ::http::Request::from_parts(parts, Full::new(body));
         let (service, sessions) = (service.clone(), Arc::clone(&sessions));
         async move {
             if request.uri().path() != PATH {

@@ -43,7 +43,6 @@ struct Blocked {
 }
 
 #[async_trait]
-
 impl Intent for Blocked {
     type Output = Option<BlockRow>;
 

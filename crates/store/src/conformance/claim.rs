@@ -33,7 +33,6 @@ pub struct Amend {
 }
 
 #[async_trait]
-
 impl Intent for Amend {
     type Output = Task;
 

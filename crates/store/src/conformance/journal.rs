@@ -117,7 +117,6 @@ pub fn readers_page_through_and_miss_nothing<S: Subject>(subject: &S) {
 struct GiveUp<I>(I);
 
 #[async_trait]
-
 impl<I: Intent> Intent for GiveUp<I> {
     type Output = ();
 

@@ -71,7 +71,6 @@ pub const HEADS: usize = 3;
 pub const LEVELS: usize = 5;
 
 #[async_trait]
-
 impl Intent for Snapshot {
     type Output = Picture;
 

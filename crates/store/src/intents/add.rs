@@ -165,7 +165,6 @@ pub struct Add {
 }
 
 #[async_trait]
-
 impl Intent for Add {
     type Output = Vec<Task>;
 

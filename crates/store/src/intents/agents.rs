@@ -22,7 +22,6 @@ pub struct RegisterAgent {
 }
 
 #[async_trait]
-
 impl Intent for RegisterAgent {
     type Output = AgentRow;
 
@@ -49,7 +48,6 @@ pub struct ListAgents {
 }
 
 #[async_trait]
-
 impl Intent for ListAgents {
     type Output = Vec<AgentRow>;
 
@@ -73,7 +71,6 @@ pub struct DeregisterAgent {
 }
 
 #[async_trait]
-
 impl Intent for DeregisterAgent {
     type Output = ();
 

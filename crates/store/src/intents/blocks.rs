@@ -19,7 +19,6 @@ pub struct Blocks {
 }
 
 #[async_trait]
-
 impl Intent for Blocks {
     type Output = (UnixMillis, Vec<BlockRow>);
 
@@ -49,7 +48,6 @@ pub struct NoteLimit {
 }
 
 #[async_trait]
-
 impl Intent for NoteLimit {
     type Output = BlockRow;
 
@@ -103,7 +101,6 @@ pub struct KeepBlock {
 }
 
 #[async_trait]
-
 impl Intent for KeepBlock {
     type Output = BlockRow;
 
@@ -150,7 +147,6 @@ pub struct Unblock {
 }
 
 #[async_trait]
-
 impl Intent for Unblock {
     type Output = BlockRow;
 
@@ -175,7 +171,6 @@ pub struct NoteSuccess {
 }
 
 #[async_trait]
-
 impl Intent for NoteSuccess {
     type Output = ();
 

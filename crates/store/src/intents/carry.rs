@@ -258,7 +258,6 @@ impl<S: Sink> Writer<'_, S> {
 }
 
 #[async_trait]
-
 impl<S: Sink> Intent for Export<'_, S> {
     type Output = End;
 

@@ -72,7 +72,6 @@ pub struct Grant {
 }
 
 #[async_trait]
-
 impl Intent for Claim {
     type Output = Vec<Grant>;
 
@@ -285,7 +284,6 @@ pub struct ClaimById {
 }
 
 #[async_trait]
-
 impl Intent for ClaimById {
     type Output = Grant;
 
@@ -350,7 +348,6 @@ pub struct ReclaimExpired {
 }
 
 #[async_trait]
-
 impl Intent for ReclaimExpired {
     type Output = Vec<TaskId>;
 

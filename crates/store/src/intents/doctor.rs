@@ -68,7 +68,6 @@ pub struct Surveyed {
 }
 
 #[async_trait]
-
 impl Intent for Survey {
     type Output = Surveyed;
 
@@ -107,7 +106,6 @@ pub struct Examine {
 }
 
 #[async_trait]
-
 impl Intent for Examine {
     type Output = Examined;
 
@@ -266,7 +264,6 @@ pub struct Repair {
 }
 
 #[async_trait]
-
 impl Intent for Repair {
     type Output = ();
 

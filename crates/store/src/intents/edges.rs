@@ -24,7 +24,6 @@ pub struct Block {
 }
 
 #[async_trait]
-
 impl Intent for Block {
     type Output = ();
 
@@ -55,7 +54,6 @@ pub struct Unblock {
 }
 
 #[async_trait]
-
 impl Intent for Unblock {
     type Output = ();
 

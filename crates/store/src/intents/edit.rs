@@ -30,7 +30,6 @@ pub struct Edit {
 }
 
 #[async_trait]
-
 impl Intent for Edit {
     type Output = Task;
 

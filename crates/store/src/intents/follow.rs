@@ -23,7 +23,6 @@ pub struct Follow {
 }
 
 #[async_trait]
-
 impl Intent for Follow {
     type Output = (Vec<(Cursor, Event)>, Cursor);
 
@@ -48,7 +47,6 @@ pub struct Tail {
 }
 
 #[async_trait]
-
 impl Intent for Tail {
     type Output = (Vec<Event>, Cursor);
 

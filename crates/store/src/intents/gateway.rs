@@ -39,7 +39,6 @@ pub struct LevelOfLease {
 }
 
 #[async_trait]
-
 impl Intent for LevelOfLease {
     type Output = Option<GateLevel>;
 
@@ -92,7 +91,6 @@ pub struct MakeGateToken {
 }
 
 #[async_trait]
-
 impl Intent for MakeGateToken {
     type Output = GateTokenRow;
 
@@ -124,7 +122,6 @@ pub struct FindGateToken {
 }
 
 #[async_trait]
-
 impl Intent for FindGateToken {
     type Output = Option<(GateTokenRow, GateLevel)>;
 
@@ -162,7 +159,6 @@ pub struct NoteUsage {
 }
 
 #[async_trait]
-
 impl Intent for NoteUsage {
     type Output = ();
 
@@ -185,7 +181,6 @@ pub struct Used {
 }
 
 #[async_trait]
-
 impl Intent for Used {
     type Output = (i64, Vec<UsageRow>);
 

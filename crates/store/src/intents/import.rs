@@ -27,7 +27,6 @@ pub struct Import<'a, S> {
 }
 
 #[async_trait]
-
 impl<S: Source> Intent for Import<'_, S> {
     type Output = End;
 

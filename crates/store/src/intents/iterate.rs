@@ -35,7 +35,6 @@ impl Begin {
 }
 
 #[async_trait]
-
 impl Intent for Begin {
     type Output = Vec<Grant>;
 
@@ -75,7 +74,6 @@ pub struct Completed {
 }
 
 #[async_trait]
-
 impl Intent for Complete {
     type Output = Completed;
 
@@ -192,7 +190,6 @@ pub struct NoteArtifacts {
 }
 
 #[async_trait]
-
 impl Intent for NoteArtifacts {
     type Output = ();
 
@@ -232,7 +229,6 @@ pub struct AwaitingArtifact {
 }
 
 #[async_trait]
-
 impl Intent for AwaitingArtifact {
     type Output = Vec<Task>;
 
@@ -258,7 +254,6 @@ pub struct ChildrenAwaiting {
 }
 
 #[async_trait]
-
 impl Intent for ChildrenAwaiting {
     type Output = Vec<Task>;
 
@@ -283,7 +278,6 @@ pub struct Lapsed {
 }
 
 #[async_trait]
-
 impl Intent for Lapsed {
     type Output = Vec<(LeaseId, Option<Status>)>;
 
@@ -319,7 +313,6 @@ pub struct Backlog {
 }
 
 #[async_trait]
-
 impl Intent for Backlog {
     type Output = BacklogCounts;
 

@@ -96,7 +96,6 @@ pub struct LeasePlan {
 }
 
 #[async_trait]
-
 impl Intent for PlanLeases {
     type Output = LeasePlan;
 

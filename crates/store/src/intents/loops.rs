@@ -30,7 +30,6 @@ pub struct AddLoop {
 }
 
 #[async_trait]
-
 impl Intent for AddLoop {
     type Output = Task;
 
@@ -84,7 +83,6 @@ pub struct Reiterate {
 }
 
 #[async_trait]
-
 impl Intent for Reiterate {
     type Output = TreeChange;
 
@@ -114,7 +112,6 @@ pub struct Cancel {
 }
 
 #[async_trait]
-
 impl Intent for Cancel {
     type Output = TreeChange;
 
@@ -144,7 +141,6 @@ pub struct Move {
 }
 
 #[async_trait]
-
 impl Intent for Move {
     type Output = TreeChange;
 
@@ -213,7 +209,6 @@ pub struct TreeLine {
 }
 
 #[async_trait]
-
 impl Intent for Tree {
     type Output = Vec<TreeLine>;
 
@@ -284,7 +279,6 @@ pub struct ShowLoop {
 }
 
 #[async_trait]
-
 impl Intent for ShowLoop {
     type Output = (TaskView, Vec<Task>);
 
@@ -331,7 +325,6 @@ pub struct PendingTask {
 }
 
 #[async_trait]
-
 impl Intent for Pending {
     type Output = Vec<PendingTask>;
 

@@ -33,7 +33,6 @@ pub struct Seen {
 }
 
 #[async_trait]
-
 impl Intent for Overview {
     type Output = Seen;
 
@@ -67,7 +66,6 @@ pub struct Page {
 }
 
 #[async_trait]
-
 impl Intent for Page {
     type Output = Vec<TaskView>;
 

@@ -44,7 +44,6 @@ pub struct PlanCounts {
 }
 
 #[async_trait]
-
 impl Intent for PlanSync {
     type Output = PlanCounts;
 

@@ -23,7 +23,6 @@ pub struct PublishPolicy {
 }
 
 #[async_trait]
-
 impl Intent for PublishPolicy {
     type Output = Arc<Published>;
 
@@ -49,7 +48,6 @@ pub struct EditRuns {
 }
 
 #[async_trait]
-
 impl Intent for EditRuns {
     type Output = Arc<Published>;
 
@@ -152,7 +150,6 @@ pub struct CurrentPolicy {
 }
 
 #[async_trait]
-
 impl Intent for CurrentPolicy {
     type Output = (Arc<Published>, Vec<PolicyRow>);
 
@@ -174,7 +171,6 @@ pub struct PolicyVersions {
 }
 
 #[async_trait]
-
 impl Intent for PolicyVersions {
     type Output = Vec<PolicyRow>;
 
@@ -199,7 +195,6 @@ pub struct PauseQueue {
 }
 
 #[async_trait]
-
 impl Intent for PauseQueue {
     type Output = QueueRow;
 

@@ -64,7 +64,6 @@ pub struct Prune {
 }
 
 #[async_trait]
-
 impl Intent for Prune {
     type Output = (Pruned, Option<Place>);
 

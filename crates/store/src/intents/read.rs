@@ -56,7 +56,6 @@ pub struct Landscape {
 }
 
 #[async_trait]
-
 impl Intent for Peek {
     type Output = Landscape;
 
@@ -202,7 +201,6 @@ pub struct Now {
 }
 
 #[async_trait]
-
 impl Intent for Now {
     type Output = rota_core::UnixMillis;
 
@@ -229,7 +227,6 @@ pub struct List {
 }
 
 #[async_trait]
-
 impl Intent for List {
     type Output = Vec<TaskView>;
 
@@ -262,7 +259,6 @@ pub struct Show {
 }
 
 #[async_trait]
-
 impl Intent for Show {
     type Output = (TaskView, Vec<Blocker>);
 
@@ -304,7 +300,6 @@ pub struct BlockerLine {
 pub const TREE_LINES: usize = 10_000;
 
 #[async_trait]
-
 impl Intent for Blockers {
     type Output = Vec<BlockerLine>;
 
@@ -342,7 +337,6 @@ pub struct PlanStatus {
 }
 
 #[async_trait]
-
 impl Intent for PlanStatus {
     type Output = Vec<StatusCount>;
 
@@ -368,7 +362,6 @@ pub struct Journal {
 }
 
 #[async_trait]
-
 impl Intent for Journal {
     type Output = Vec<Event>;
 
@@ -436,7 +429,6 @@ pub struct Why {
 }
 
 #[async_trait]
-
 impl Intent for Why {
     type Output = Explanation;
 

@@ -11,7 +11,6 @@ use crate::tx::AnyTx;
 pub struct Rehearse<'a, I>(pub &'a I);
 
 #[async_trait]
-
 impl<I: Intent> Intent for Rehearse<'_, I> {
     type Output = I::Output;
 

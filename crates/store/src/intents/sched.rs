@@ -41,7 +41,6 @@ pub struct Leased {
 }
 
 #[async_trait]
-
 impl Intent for Lease {
     type Output = Leased;
 
@@ -71,7 +70,6 @@ pub struct ResetParked {
 }
 
 #[async_trait]
-
 impl Intent for ResetParked {
     type Output = Option<Task>;
 
@@ -106,7 +104,6 @@ pub struct Drained {
 }
 
 #[async_trait]
-
 impl Intent for Drain {
     type Output = Drained;
 

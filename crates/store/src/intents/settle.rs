@@ -49,7 +49,6 @@ impl Settle {
 }
 
 #[async_trait]
-
 impl Intent for Settle {
     type Output = Settled;
 
@@ -159,7 +158,6 @@ pub struct DeleteMany {
 }
 
 #[async_trait]
-
 impl Intent for DeleteMany {
     type Output = usize;
 

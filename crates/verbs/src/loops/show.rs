@@ -79,7 +79,6 @@ struct InFull {
 }
 
 #[async_trait]
-
 impl Intent for InFull {
     type Output = ((rota_store::intents::read::TaskView, Vec<Task>), Vec<Event>, Vec<UsageRow>);
 

@@ -154,7 +154,6 @@ impl ClaimIssue {
 }
 
 #[async_trait]
-
 impl Intent for ClaimIssue {
     type Output = ClaimedIssue;
 
@@ -249,7 +248,6 @@ pub struct EditIssue {
 }
 
 #[async_trait]
-
 impl Intent for EditIssue {
     type Output = Option<Task>;
 
@@ -311,7 +309,6 @@ pub struct CloseIssue {
 }
 
 #[async_trait]
-
 impl Intent for CloseIssue {
     type Output = Task;
 
@@ -366,7 +363,6 @@ pub struct SeenBoard {
 }
 
 #[async_trait]
-
 impl Intent for Board {
     type Output = SeenBoard;
 
@@ -409,7 +405,6 @@ pub struct KeepLeases {
 }
 
 #[async_trait]
-
 impl Intent for KeepLeases {
     type Output = Vec<LeaseId>;
 

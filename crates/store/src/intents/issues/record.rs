@@ -83,7 +83,6 @@ pub struct ReadRecord {
 }
 
 #[async_trait]
-
 impl Intent for ReadRecord {
     type Output = Option<Record>;
 
@@ -111,7 +110,6 @@ pub struct PinGovernance {
 }
 
 #[async_trait]
-
 impl Intent for PinGovernance {
     type Output = BTreeMap<String, String>;
 
@@ -142,7 +140,6 @@ pub struct NoteViolation {
 }
 
 #[async_trait]
-
 impl Intent for NoteViolation {
     type Output = ();
 
@@ -171,7 +168,6 @@ pub struct AddLocalIssue {
 }
 
 #[async_trait]
-
 impl Intent for AddLocalIssue {
     type Output = Task;
 
