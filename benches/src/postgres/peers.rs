@@ -18,11 +18,15 @@ pub struct Peer {
     pace: [usize; 3],
 }
 
+/// A program, where the others are scripts.
+const APALIS: &str = "apalis/release/rota-bench-apalis";
+
 /// Every peer that claims one job at a time.
-pub const ONE_AT_A_TIME: [Peer; 3] = [
+pub const ONE_AT_A_TIME: [Peer; 4] = [
     Peer { name: "graphile-worker", script: "graphile.mjs", batch: 1, pace: [600, 1200, 1600] },
     Peer { name: "pg-boss, fetch 1", script: "pgboss.mjs", batch: 1, pace: [300, 700, 900] },
     Peer { name: "procrastinate", script: "procrastinate.py", batch: 1, pace: [200, 300, 300] },
+    Peer { name: "apalis", script: APALIS, batch: 1, pace: [500, 800, 1000] },
 ];
 /// Every peer that takes many at a time.
 pub const BATCHES: [Peer; 2] = [
@@ -48,12 +52,16 @@ fn home() -> PathBuf {
 impl Peer {
     /// Jobs a second in one round; `size` is the place of the worker count in 1, 4, 16.
     pub fn round(&self, bench: &Bench, folder: &Path, workers: usize, size: usize) -> Result<f64> {
-        let program = match self.script.ends_with(".py") {
-            true => folder.join("venv/bin/python"),
-            false => folder.join("node_modules/.bin/node"),
+        let mut command = match self.script.rsplit_once('.') {
+            None => Command::new(folder.join(self.script)),
+            Some((_, suffix)) => {
+                let interpreter = if suffix == "py" { "venv/bin/python" } else { "node_modules/.bin/node" };
+                let mut command = Command::new(folder.join(interpreter));
+                command.arg(home().join(self.script));
+                command
+            }
         };
-        let mut command = Command::new(program);
-        command.arg(home().join(self.script)).arg(bench.socket());
+        command.arg(bench.socket());
         command.args([workers, self.batch, self.pace[size]].map(|number| number.to_string()));
         command.env("NODE_PATH", folder.join("node_modules")).env("ROTA_PEERS", folder);
         let report = said(command)?;
