@@ -171,7 +171,7 @@ impl Iteration {
             iteration: Some(self.number()),
             folder: workplace,
             steps,
-            exit: folder.join("exit.json"),
+            exit: Some(folder.join("exit.json")),
             until: told.until,
         };
         let (record, line) = self.shims.start(run, self.variables(&prompt), None)?;

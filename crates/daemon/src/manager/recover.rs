@@ -4,7 +4,7 @@
 //! | written down | lease | shim | then |
 //! |---|---|---|---|
 //! | run | ours | alive | goes on under this daemon |
-//! | run, exit | ours | gone | settled by what `exit.json` says |
+//! | run, exit | ours | gone | settled by what the record says |
 //! | run, began | ours | gone | what it left behind is ended; the attempt failed |
 //! | run | ours | gone | was never begun: given back |
 //! | run | not ours any more | any | ended and forgotten |

@@ -171,8 +171,7 @@ pub async fn adopt(record: &RunRecord, mut orders: watch::Receiver<Orders>) -> i
 
 /// How a run ended whose shim is gone.
 async fn ended(record: &RunRecord) -> io::Result<End> {
-    let Written { run: Some(run), began } = record.read()? else { return Ok(End::NeverBegun) };
-    let exit = record::read::<Exit>(&run.exit)?.filter(|exit| exit.marker == run.marker);
+    let Written { run: Some(run), began, exit } = record.read()? else { return Ok(End::NeverBegun) };
     let end = match exit {
         Some(exit) if exit.strays == 0 => return Ok(End::Known(exit)),
         Some(exit) => End::Known(exit),

@@ -146,7 +146,10 @@ impl Guard {
         if let Some(group) = &self.began.cgroup {
             cgroup::remove(group);
         }
-        record::write(&self.run.exit, &exit)
+        if let Some(path) = &self.run.exit {
+            record::write(path, &exit)?;
+        }
+        self.record.note(&Line::Exit(exit))
     }
 
     fn step(&mut self, step: &Step) -> io::Result<(Option<StepEnd>, Why, usize)> {

@@ -9,8 +9,7 @@
 //! | `began` | the shim, before it starts the agent | that it began, and which process it is |
 //! | `agent` | the shim, once it has started the agent | which process that is |
 //! | `orders` | a daemon that took the run over | what has changed since |
-//!
-//! How it ended is in a file of its own, `exit.json`, which the shim writes as the last thing.
+//! | `exit` | the shim, as the last thing | how it ended |
 //!
 //! Whoever holds the lock decides: a shim that comes too late finds the lock taken or the file gone, and begins nothing.
 
@@ -22,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
@@ -53,8 +51,8 @@ pub struct Run {
     pub folder: PathBuf,
     /// One after the other, as long as each ends well.
     pub steps: Vec<Step>,
-    /// Where the end is written down.
-    pub exit: PathBuf,
+    /// Where the end is written for people too, and the record kept; none for a run that is forgotten.
+    pub exit: Option<PathBuf>,
     /// When it must be over unless the lease is renewed.
     pub until: Tenure,
 }
@@ -161,6 +159,8 @@ pub enum Line {
     Agent(Identity),
     /// What counts from now on.
     Orders(Orders),
+    /// How it ended.
+    Exit(Exit),
 }
 
 /// What a record says.
@@ -170,6 +170,8 @@ pub struct Written {
     pub run: Option<Run>,
     /// Who looks after it, and the program that was started last; none if nobody began.
     pub began: Option<Began>,
+    /// How it ended; none if nobody saw it.
+    pub exit: Option<Exit>,
 }
 
 /// The record of one run.
@@ -269,19 +271,16 @@ impl RunRecord {
         Ok(written.run.filter(|_| is_same).map(|run| (run, taken)))
     }
 
-    /// Puts it beside its end, for people; one whose end is here is forgotten together with it.
+    /// Puts it beside its end, for people; one that is for nobody is forgotten.
     pub fn put_away(&self, _taken: Unattended) -> io::Result<()> {
-        let is_there = |done: io::Result<()>| match done {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            done => done.map(|()| true),
-        };
-        let Some(Run { exit, .. }) = self.read()?.run else { return std::fs::remove_file(&self.0) };
-        let is_kept = match exit.parent() == self.0.parent() {
-            true => is_there(std::fs::remove_file(exit)).map(|_| false)?,
-            // The folder of a loop that was deleted is gone.
-            false => is_there(std::fs::rename(&self.0, exit.with_file_name(KEPT)))?,
-        };
-        if is_kept { Ok(()) } else { std::fs::remove_file(&self.0) }
+        if let Some(exit) = self.read()?.run.and_then(|run| run.exit) {
+            match std::fs::rename(&self.0, exit.with_file_name(KEPT)) {
+                // The folder of a loop that was deleted is gone.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                moved => return moved,
+            }
+        }
+        std::fs::remove_file(&self.0)
     }
 }
 
@@ -296,6 +295,7 @@ impl Written {
                 }
             }
             Line::Orders(_) => {}
+            Line::Exit(exit) => self.exit = Some(exit),
         }
         self
     }
@@ -337,7 +337,7 @@ fn append(mut file: &File, line: &Line) -> io::Result<()> {
 }
 
 /// Writes a file whole or not at all.
-pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+pub(super) fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut text = serde_json::to_vec(value).map_err(io::Error::other)?;
     text.push(b'\n');
     let mut fresh = path.as_os_str().to_owned();
@@ -345,13 +345,4 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     file.write_all(&text)?;
     std::fs::rename(&fresh, path)
-}
-
-/// Reads such a file; none if it is not there.
-pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    match std::fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(io::Error::other),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }

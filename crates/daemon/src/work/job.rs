@@ -77,7 +77,7 @@ pub fn run_of(work: &Work, lease: &LeaseId, until: Tenure) -> Run {
         iteration: None,
         folder: work.folder.clone(),
         steps: vec![Step { argv: work.argv.clone(), output: None, output_bytes: 0, timeout_ms: None }],
-        exit: work.shims.agents.join(format!("{marker}.exit.json")),
+        exit: None,
         until,
         marker,
     }
