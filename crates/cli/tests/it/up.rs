@@ -190,6 +190,42 @@ fn people_interfere_while_it_runs() {
     });
 }
 
+/// One plan is started over, another one cancelled, each while a loop two levels below it runs.
+#[test]
+fn whole_trees_are_started_over_and_cancelled() {
+    let agent = r#"tree=${ROTA_TASK#*-}
+child() { printf '{"id":"%s","t":"T","kind":"%s"}\n' "$2" "$1" > "$ROTA_ARTIFACTS/children.jsonl"; }
+case $1-$ROTA_ITERATION in
+plan-1) child spec spec-$tree ;;
+spec-1) child ralph leaf-$tree ;;
+ralph-1) echo $$ > runs.$tree; exec sleep 1000 ;;
+esac
+"#;
+    everywhere(|lab| {
+        std::fs::write(lab.path().join("agent"), agent).unwrap();
+        let kind = |name: &str| format!("  {name}: {{run: [sh, agent, {name}]}}\n");
+        configure(lab, &["plan", "spec", "ralph"].map(kind).concat());
+        let daemon = Daemon::start(lab);
+        let leaf = |tree: &str| {
+            lab.line(&format!("loop add --kind plan --id plan-{tree}")).ok();
+            let file = lab.path().join(format!("runs.{tree}"));
+            until("the leaf runs", || file.exists() && read(&file).ends_with('\n'));
+            Path::new("/proc").join(read(&file).trim())
+        };
+        let (again, never) = (leaf("again"), leaf("never"));
+        lab.line("loop reiterate plan-again").ok();
+        lab.line("loop cancel plan-never").ok();
+        until("both are stopped", || !again.exists() && !never.exists());
+        until("the plan has ended again", || show(lab, "plan-again")["iteration"] == 2);
+        until("nothing runs", || !states(lab).iter().any(|state| state.ends_with(" running")));
+        let ended = states(lab);
+        assert!(ended.contains(&"leaf-again invalidated".to_owned()), "{ended:?}");
+        assert!(ended.contains(&"leaf-never invalidated".to_owned()), "{ended:?}");
+        daemon.down(lab);
+        assert_eq!(lab.line("doctor").code, 0);
+    });
+}
+
 #[test]
 fn stopping_gives_the_tasks_back() {
     let lab = Lab::new();
