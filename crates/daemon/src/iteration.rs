@@ -141,7 +141,7 @@ impl Iteration {
         finished
     }
 
-    async fn attempt(&self, orders: watch::Receiver<Orders>) -> std::io::Result<Finished> {
+    async fn attempt(&self, mut orders: watch::Receiver<Orders>) -> std::io::Result<Finished> {
         let folder = self.folder();
         let named = |error: std::io::Error| std::io::Error::other(format!("{}: {error}", folder.display()));
         std::fs::create_dir_all(self.artifacts()).map_err(named)?;
@@ -158,7 +158,8 @@ impl Iteration {
                 reason: "nothing is configured to run this kind".to_owned(),
             });
         };
-        let told = *orders.borrow();
+        // What is ordered from here on is passed on to the shim.
+        let told = *orders.borrow_and_update();
         if told.end.is_some() {
             return without_run(Verdict::Stopped);
         }

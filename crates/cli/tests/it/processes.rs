@@ -289,13 +289,24 @@ fn a_killed_nursery_is_replaced() {
 fn runs_of_an_earlier_version_are_ended() {
     let lab = Lab::new();
     configure(&lab, "  ralph: {run: ['true']}\n");
-    let folder = lab.path().join(".rota/run/agents/1-2-3");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("run.json"), "{}").unwrap();
-    let mut shim = std::process::Command::new("sleep").arg("1000").env("ROTA_RUN", "1-2-3").spawn().unwrap();
+    let written = |marker: &str, run: &str| {
+        let folder = lab.path().join(".rota/run/agents").join(marker);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("run.json"), run).unwrap();
+        let shim = std::process::Command::new("sleep").arg("1000").env("ROTA_RUN", marker).spawn().unwrap();
+        (folder, shim)
+    };
+    let (folder, mut shim) = written("1-2-3", r#"{"iteration":1}"#);
+    let (others, mut somebody_else) = written("1-2-4", r#"{"iteration":null}"#);
     let daemon = Daemon::start(&lab);
     until("its folder is gone", || !folder.exists());
     assert!(!shim.wait().unwrap().success());
+    assert!(
+        others.exists() && somebody_else.try_wait().unwrap().is_none(),
+        "that of a `rota work` is left alone"
+    );
+    somebody_else.kill().unwrap();
+    somebody_else.wait().unwrap();
     daemon.down(&lab);
 }
 

@@ -11,6 +11,7 @@
 //! | nothing | ours | none | was never begun: given back |
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use rota_core::transition::Command;
@@ -72,12 +73,19 @@ impl Manager<'_> {
         self.give_back(held.into_values().collect()).await
     }
 
-    /// Ends what a daemon before this way of writing runs down has left: each was a folder by the name of its marker.
+    /// Ends the loops that a daemon before this way of writing runs down has left: each was a folder by the name of its
+    /// marker. What is no loop's is somebody else's.
     async fn end_older(&self) {
         let agents = self.shims.agents.clone();
         let ending = tokio::task::spawn_blocking(move || {
             let listed = std::fs::read_dir(agents).into_iter().flatten().flatten();
-            for folder in listed.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let is_loop = |path: &Path| {
+                let run = std::fs::read(path.join("run.json")).ok();
+                let run = run.and_then(|run| serde_json::from_slice::<serde_json::Value>(&run).ok());
+                run.is_none_or(|run| run["iteration"].is_number())
+            };
+            let is_older = |path: &Path| path.is_dir() && is_loop(path);
+            for folder in listed.filter(|entry| is_older(&entry.path())) {
                 end_left_behind(&folder.file_name().to_string_lossy(), None);
                 // What cannot be removed is looked at again by the next daemon.
                 let _removed = std::fs::remove_dir_all(folder.path());

@@ -126,13 +126,12 @@ impl Shims {
     }
 }
 
-/// Follows a shim of ours to its end, and passes orders on. Nobody begins the run again while the answer is held.
+/// Follows a shim of ours to its end, and passes on what was ordered since the receiver was looked at. Nobody begins the run again while the answer is held.
 pub async fn follow(
     record: &RunRecord,
     line: Line,
     mut orders: watch::Receiver<Orders>,
 ) -> io::Result<(End, Unattended)> {
-    orders.mark_unchanged();
     let said = line.follow(&mut orders).await;
     match adopt(record, orders).await? {
         (End::NeverBegun, taken) if !said.is_empty() => {

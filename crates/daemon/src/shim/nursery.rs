@@ -135,6 +135,9 @@ impl Drop for Running {
 
 /// The whole life of the process. Its shims return through here too, each at its own end.
 pub fn main() -> ExitCode {
+    // For people who list processes; without it we are called by how we were started.
+    #[cfg(target_os = "linux")]
+    let _named = rustix::thread::set_name(c"rota nursery");
     let served = UnixStream::from(match rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3) {
         Ok(socket) => socket,
         Err(_) => return ExitCode::FAILURE,
