@@ -145,7 +145,10 @@ pub fn main() -> ExitCode {
     match serve(served) {
         Ok(Next::Over) => ExitCode::SUCCESS,
         Ok(Next::Shim(asked)) => asked.become_shim(),
-        Err(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: rota starts its nursery by itself: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
