@@ -168,7 +168,7 @@ impl Source for Still {
     }
 
     fn task(&self, number: u64) -> TaskId {
-        TaskId::from_stored(format!("still#{number}"))
+        TaskId::from_stored(format!("still#{number}").into())
     }
 
     fn kind(&self) -> Option<TrackerKind> {

@@ -179,7 +179,7 @@ impl Event {
         let seq = old.is_none().then_some(next.seq);
         Self {
             seq: 0,
-            scope: next.scope.clone(),
+            scope: next.scope.to_string(),
             task: Some(next.id.clone()),
             number: next.events,
             at: next.updated_at,
@@ -251,7 +251,7 @@ pub struct Folded {
 
 /// Adds one event of a task to what came before it.
 pub fn fold(before: Option<Folded>, event: &Event) -> Result<Folded, BadJournal> {
-    let task = event.task.clone().unwrap_or_else(|| TaskId::from_stored(String::new()));
+    let task = event.task.clone().unwrap_or_else(|| TaskId::from_stored("".into()));
     let number = event.number;
     let blank = || Task::new(&event.scope, task.clone(), "", "", event.at);
     let mut folded = match before {

@@ -98,7 +98,7 @@ pub fn explain(task: &Task, policy: &QueuePolicy, around: &Surroundings, now: Un
     }
     Explanation {
         id: task.id.clone(),
-        queue: task.queue.clone(),
+        queue: task.queue.to_string(),
         status: task.status.word().into(),
         runnable,
         checks: checks(task, &obstacles, &waits, policy),

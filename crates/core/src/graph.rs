@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn id(text: impl ToString) -> TaskId {
-        TaskId::from_stored(text.to_string())
+        TaskId::from_stored(text.to_string().into())
     }
 
     fn edges(list: &[(&str, &[&str])]) -> Edges {

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
+use crate::text::Text;
 
 /// What is wrong with a name; the text names the field and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,7 +81,7 @@ pub fn check_name(field: &'static str, text: &str) -> Result<(), BadName> {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
-pub struct TaskId(String);
+pub struct TaskId(Text);
 
 impl TaskId {
     /// Checks an id that a user gave.
@@ -93,11 +94,11 @@ impl TaskId {
         if text.contains('/') && text.split('/').any(|step| step == "..") {
             return Err(BadName::PathStep { field: FIELD, given: crate::text::escaped(text).into_owned() });
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self(Text::from(text)))
     }
 
     /// Takes back an id that was checked when it was stored.
-    pub fn from_stored(text: String) -> Self {
+    pub fn from_stored(text: Text) -> Self {
         Self(text)
     }
 

@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn lease_ids_read_back() {
         for (task, fence) in [("a", 1), ("a-b-3", 12), ("lease-x-1", 7), ("x-", 1)] {
-            let lease = LeaseId { task: TaskId::from_stored(task.to_owned()), fence: Fence::new(fence) };
+            let lease = LeaseId { task: TaskId::from_stored(task.into()), fence: Fence::new(fence) };
             assert_eq!(LeaseId::parse(&lease.to_string()), Ok(lease));
         }
         for bad in [

@@ -286,7 +286,7 @@ mod tests {
     }
 
     fn id(text: &str) -> TaskId {
-        TaskId::from_stored(text.to_owned())
+        TaskId::from_stored(text.into())
     }
 
     #[test]

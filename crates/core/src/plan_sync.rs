@@ -299,10 +299,10 @@ fn change_of(task: &Task, edges: &BTreeSet<TaskId>, line: &PlanLine, plan: &Plan
 /// The task with the line's fields; what the line leaves out is cleared.
 fn planned(task: &Task, line: &PlanLine, plan: &PlanScope<'_>) -> Task {
     Task {
-        title: line.title.clone(),
-        description: line.description.clone(),
+        title: (&line.title).into(),
+        description: line.description.as_ref().map(Into::into),
         priority: Some(line.priority.unwrap_or(plan.default_priority)),
-        category: line.category.clone(),
+        category: line.category.as_ref().map(Into::into),
         spec_ref: line.spec.clone(),
         reference: line.reference.clone(),
         steps: line.steps.clone(),

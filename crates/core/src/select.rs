@@ -121,7 +121,7 @@ mod tests {
     fn candidate(seq: u64, kind: &str, priority: u32, created: i64) -> Candidate {
         let (created_at, ready_at) = (UnixMillis::new(created), UnixMillis::new(created));
         let rankable = Rankable { seq, priority, static_score: 0, created_at, ready_at };
-        Candidate { id: TaskId::from_stored(format!("t{seq}")), kind: Some(kind.to_owned()), rankable }
+        Candidate { id: TaskId::from_stored(format!("t{seq}").into()), kind: Some(kind.to_owned()), rankable }
     }
 
     fn ids(selection: &Selection) -> Vec<&str> {

@@ -6,6 +6,7 @@ use crate::id::TaskId;
 use crate::json::{self, Json};
 use crate::lease::{Fence, LeaseId};
 use crate::status::Status;
+use crate::text::Text;
 use crate::time::UnixMillis;
 
 /// Field name to new value, null for gone.
@@ -31,7 +32,7 @@ macro_rules! task {
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct Task {
             /// Namespace.
-            pub scope: String,
+            pub scope: Text,
             /// Unique within the scope.
             pub id: TaskId,
             /// Insertion number.
@@ -90,7 +91,7 @@ macro_rules! task {
 
 task! {
     /// What a ceiling, a pause and a retry rule apply to.
-    queue: String = "queue",
+    queue: Text = "queue",
     /// Free word; `plan`, `spec`, `phase`, `ralph` are known to queue `loops`.
     kind: Option<String> = "kind",
     /// Lower first; only loops may keep it unset.
@@ -128,11 +129,11 @@ task! {
     /// Where the tree's folders are.
     host: Option<String> = "host",
     /// One line.
-    title: String = "title",
+    title: Text = "title",
     /// Free text.
-    description: Option<String> = "description",
+    description: Option<Text> = "description",
     /// Free word.
-    category: Option<String> = "category",
+    category: Option<Text> = "category",
     /// What to do, in order.
     steps: Vec<String> = "steps",
     /// The plan it belongs to.
@@ -161,11 +162,11 @@ impl Task {
     /// A fresh open task without anything but its names.
     pub fn new(scope: &str, id: TaskId, queue: &str, title: &str, now: UnixMillis) -> Self {
         Self {
-            scope: scope.to_owned(),
+            scope: Text::from(scope),
             id,
             seq: 0,
             events: 0,
-            queue: queue.to_owned(),
+            queue: Text::from(queue),
             kind: None,
             priority: Some(NORMAL_PRIORITY),
             status: Status::Open,
@@ -184,7 +185,7 @@ impl Task {
             next_eligible_at: None,
             open_since: now,
             host: None,
-            title: title.to_owned(),
+            title: Text::from(title),
             description: None,
             category: None,
             steps: Vec::new(),

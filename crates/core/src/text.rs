@@ -1,6 +1,87 @@
-//! How text from users is shown: one line, control characters and bidirectional marks escaped.
+//! Text from users: kept once however many hold it, and shown on one line with control characters and bidirectional
+//! marks escaped.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A text that nobody changes. Its clones share it: a task is copied with every step, what is written in it is not.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+#[serde(transparent)]
+pub struct Text(Arc<str>);
+
+impl Text {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(Arc::from(text))
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self(Arc::from(text))
+    }
+}
+
+impl From<&String> for Text {
+    fn from(text: &String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl PartialEq<str> for Text {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for Text {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl PartialEq<String> for Text {
+    fn eq(&self, other: &String) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<Text> for String {
+    fn eq(&self, other: &Text) -> bool {
+        self == other.as_str()
+    }
+}
 
 /// Whether a terminal or log could take this character for more than itself.
 fn is_unsafe(character: char) -> bool {
@@ -60,6 +141,15 @@ mod tests {
     fn escapes_what_steers_a_terminal() {
         assert_eq!(escaped("plain ü €"), "plain ü €");
         assert_eq!(escaped("a\nb\t\u{1b}[2J\u{202e}"), r"a\nb\t\u{1b}[2J\u{202e}");
+    }
+
+    #[test]
+    fn a_text_is_kept_once_and_written_as_itself() {
+        let text = Text::from("a \"b\"");
+        assert!(Arc::ptr_eq(&text.0, &text.clone().0));
+        let json = serde_json::to_string(&text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(json, r#""a \"b\"""#);
+        assert_eq!(serde_json::from_str::<Text>(&json).ok(), Some(text));
     }
 
     #[test]

@@ -294,7 +294,7 @@ fn check_holder(task: &Task, caller: &Caller, policy: &QueuePolicy, verb: Verb) 
         return Err(Refusal::NotHolder { id: id(), agent: agent.clone(), holder: holder() });
     }
     if policy.require_lease && caller.lease.is_none() && verb != Verb::Park {
-        return Err(Refusal::LeaseRequired { id: id(), queue: task.queue.clone() });
+        return Err(Refusal::LeaseRequired { id: id(), queue: task.queue.to_string() });
     }
     Ok(())
 }

@@ -143,7 +143,7 @@ mod tests {
         ] {
             assert_eq!(encoded(&TaskId::from_stored(id.into())), wanted, "{id}");
         }
-        let long = |end: &str| encoded(&TaskId::from_stored("x".repeat(240) + end));
+        let long = |end: &str| encoded(&TaskId::from_stored(("x".repeat(240) + end).into()));
         assert_eq!(long("a").len(), NAME_BYTES);
         assert_ne!(long("a"), long("b"));
     }

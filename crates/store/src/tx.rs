@@ -110,7 +110,7 @@ impl Filter {
 
     /// Whether it lets this one through.
     pub fn admits(&self, task: &Task) -> bool {
-        let category = self.category.as_ref().is_none_or(|wanted| task.category.as_ref() == Some(wanted));
+        let category = self.category.as_ref().is_none_or(|wanted| task.category.as_deref() == Some(wanted));
         let spec = |specs: &Vec<String>| task.spec_ref.as_ref().is_some_and(|spec| specs.contains(spec));
         category && self.specs.as_ref().is_none_or(spec)
     }

@@ -256,7 +256,7 @@ fn judge(everything: &Everything, told: &[Told], seed: u64) {
     for (verb, leases) in [(Verb::Done, all(|told| &told.done)), (Verb::Fail, all(|told| &told.failed))] {
         for lease in leases {
             assert_eq!(ends.get(&lease), Some(&vec![EventKind::Step(verb)]), "{lease}, seed {seed}");
-            let id = TaskId::from_stored(lease[6..].rsplit_once('-').unwrap().0.to_owned());
+            let id = TaskId::from_stored(lease[6..].rsplit_once('-').unwrap().0.into());
             assert!(
                 verb != Verb::Done || everything.tasks[&id].status == Status::Done,
                 "{lease}, seed {seed}"

@@ -474,7 +474,7 @@ proptest! {
             let (new, new_edges) = &backlog.tasks[&name];
             match lines.iter().find(|line| line.id == name) {
                 Some(line) if old.status != Status::Done => {
-                    prop_assert_eq!((&new.title, &new.spec_ref), (&line.title, &line.spec));
+                    prop_assert_eq!((new.title.as_str(), &new.spec_ref), (line.title.as_str(), &line.spec));
                     let deps = line.deps.as_ref().map_or(edges, |deps| deps.iter().cloned().collect());
                     prop_assert_eq!(new_edges, &deps);
                     prop_assert_ne!(new.status, Status::Deleted);

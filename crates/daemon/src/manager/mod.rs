@@ -189,7 +189,7 @@ fn picture(running: &BTreeMap<LeaseId, Running>) -> Vec<RunningLoop> {
     let shown = |(lease, run): (&LeaseId, &Running)| RunningLoop {
         id: lease.task.to_string(),
         lease: lease.to_string(),
-        title: run.held.task.title.clone(),
+        title: run.held.task.title.to_string(),
         kind: run.held.task.kind.clone().unwrap_or_default(),
         iteration: run.held.task.iteration,
         running_secs: run.started.elapsed().as_secs(),

@@ -123,7 +123,13 @@ impl Manager<'_> {
             let finished = iteration.resume(record, orders).await;
             let _told = reports.send(Report { iteration, finished });
         });
-        self.tell(Happening::Began { id, kind, title, iteration: number, is_adopted: true });
+        self.tell(Happening::Began {
+            id,
+            kind,
+            title: title.to_string(),
+            iteration: number,
+            is_adopted: true,
+        });
     }
 
     /// Ends and forgets a run that is nobody's any more. One that is no loop's and still looked after is somebody else's.

@@ -213,7 +213,13 @@ impl Manager<'_> {
             // Nobody to hear of it only after the daemon has ended.
             let _told = reports.send(Report { iteration, finished });
         });
-        self.tell(Happening::Began { id, kind, title, iteration: number, is_adopted: false });
+        self.tell(Happening::Began {
+            id,
+            kind,
+            title: title.to_string(),
+            iteration: number,
+            is_adopted: false,
+        });
     }
 
     /// Looks after a lease from now on.

@@ -106,7 +106,7 @@ impl Source for Gitea {
     }
 
     fn task(&self, number: u64) -> TaskId {
-        TaskId::from_stored(format!("{}#{number}", self.key()))
+        TaskId::from_stored(format!("{}#{number}", self.key()).into())
     }
 
     fn kind(&self) -> Option<TrackerKind> {

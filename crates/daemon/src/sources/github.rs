@@ -69,7 +69,7 @@ impl Source for GitHub {
     }
 
     fn task(&self, number: u64) -> TaskId {
-        TaskId::from_stored(format!("{}#{number}", self.key()))
+        TaskId::from_stored(format!("{}#{number}", self.key()).into())
     }
 
     fn kind(&self) -> Option<TrackerKind> {

@@ -86,7 +86,7 @@ impl Source for Local {
         let open = board.issues.into_iter().filter(|issue| is_open(issue.task.status));
         let listed = open.map(|issue| {
             let is_claimed = issue.note.labels.contains(&self.claim_label);
-            (issue.note.number, Listed { title: issue.task.title, is_claimed })
+            (issue.note.number, Listed { title: issue.task.title.to_string(), is_claimed })
         });
         Ok(Arc::new(listed.collect::<BTreeMap<_, _>>()))
     }
@@ -94,8 +94,8 @@ impl Source for Local {
     async fn issue(&self, number: u64) -> Result<Option<Issue>, Trouble> {
         Ok(self.note(number).await?.map(|(task, note)| Issue {
             number,
-            title: task.title,
-            body: task.description.unwrap_or_default(),
+            title: task.title.to_string(),
+            body: task.description.map(|text| text.to_string()).unwrap_or_default(),
             labels: note.labels.into_iter().map(|name| Label { id: 0, name }).collect(),
             is_open: !matches!(task.status, Status::Done | Status::Deleted | Status::Invalidated),
             is_pull_request: false,

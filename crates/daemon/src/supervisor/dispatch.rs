@@ -73,7 +73,7 @@ impl<S: Source> Turn<S> {
             governance: &governance::hash_of_all(&pin),
         }
         .text();
-        let id = TaskId::from_stored(format!("{}-{}", lease.task, lease.fence));
+        let id = TaskId::from_stored(format!("{}-{}", lease.task, lease.fence).into());
         let title: String = issue.title.chars().take(200).collect();
         let task = NewTask {
             kind: Some(dispatch.kind.clone()),

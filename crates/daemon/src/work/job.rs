@@ -61,7 +61,7 @@ pub fn environment(work: &Work, task: &Task, lease: &LeaseId) -> Environment {
         ("ROTA_TASK", task.id.to_string()),
         ("ROTA_LEASE", lease.to_string()),
         ("ROTA_AGENT", work.agent.clone()),
-        ("ROTA_QUEUE", task.queue.clone()),
+        ("ROTA_QUEUE", task.queue.to_string()),
     ] {
         environment.insert(OsString::from(name), OsString::from(value));
     }

@@ -326,7 +326,7 @@ impl Worker<'_> {
                 // Nobody to hear of it only after the work has ended.
                 drop(ends.send((key, end)));
             });
-            (self.tell)(Progress::Started { lease: lease.clone(), title: task.title.clone() });
+            (self.tell)(Progress::Started { lease: lease.clone(), title: task.title.to_string() });
         }
         let running = Running { orders, started: Instant::now(), lease: held, known_as, is_held: true, end };
         self.running.insert(lease, running);

@@ -51,7 +51,7 @@ pub fn ceilings_hold(picture: &Picture) -> Result<(), String> {
         let after = event::fold(folded.remove(task), event).map_err(|error| error.to_string())?;
         active.remove(task);
         if after.task.status == Status::Active {
-            active.insert(task.clone(), (after.task.queue.clone(), after.task.kind.clone()));
+            active.insert(task.clone(), (after.task.queue.to_string(), after.task.kind.clone()));
         }
         if event.to == Some(Status::Active) && event.from != Some(Status::Active) {
             let version = event.policy.clone().unwrap_or_default();

@@ -49,7 +49,7 @@ pub fn a_status_is_reached_through_the_state_machine<S: Subject>(subject: &S) {
         [(1, Status::Open), (2, Status::Paused), (3, Status::Open), (4, Status::Deleted), (5, Status::Open)]
     {
         let task = lab.ok(&to(now, status));
-        assert_eq!((task.status, task.title), (status, format!("T{now}")));
+        assert_eq!((task.status, task.title), (status, format!("T{now}").into()));
         lab.check();
     }
     let held = lab.take(at(6), "a");

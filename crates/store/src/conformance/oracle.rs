@@ -77,7 +77,7 @@ fn taken_back(picture: &Picture, queue: &str) -> Picture {
 
 fn is_wanted(task: &Task, claim: &Claim) -> bool {
     let wanted = &claim.wanted;
-    let category = wanted.category.as_ref().is_none_or(|category| task.category.as_ref() == Some(category));
+    let category = wanted.category.as_ref().is_none_or(|category| task.category.as_deref() == Some(category));
     let specs = wanted.specs.as_ref();
     let spec = specs.is_none_or(|globs| task.spec_ref.as_ref().is_some_and(|spec| globs.matches(spec)));
     let host = match (&claim.host, &task.host) {

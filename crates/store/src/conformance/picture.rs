@@ -170,7 +170,7 @@ impl Picture {
 
     /// The blockers of a task, by id.
     pub fn blockers(&self, id: &TaskId) -> impl Iterator<Item = &TaskId> {
-        let first = (id.clone(), TaskId::from_stored(String::new()));
+        let first = (id.clone(), TaskId::from_stored("".into()));
         let own = self.edges.range(first.clone()..).take_while(move |(task, _)| *task == first.0);
         own.map(|(_, blocker)| blocker)
     }

@@ -107,7 +107,7 @@ lines! {
 impl TaskLine {
     fn of(task: &Task) -> Self {
         let Task { scope, id, seq, events, .. } = task;
-        Self { scope: scope.clone(), id: id.clone(), seq: *seq, events: *events, fields: task.fields() }
+        Self { scope: scope.to_string(), id: id.clone(), seq: *seq, events: *events, fields: task.fields() }
     }
 
     /// The task it is of; every field must be there.

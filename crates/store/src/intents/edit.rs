@@ -57,13 +57,13 @@ impl Edit {
     fn edited(&self, task: &Task) -> Task {
         let mut next = task.clone();
         if let Some(title) = &self.title {
-            next.title.clone_from(title);
+            next.title = title.into();
         }
         if let Some(priority) = self.priority {
             next.priority = Some(priority);
         }
         if let Some(description) = &self.description {
-            next.description = Some(description.clone()).filter(|text| !text.is_empty());
+            next.description = Some(description).filter(|text| !text.is_empty()).map(Into::into);
         }
         if let Some(steps) = &self.steps {
             next.steps.clone_from(steps);

@@ -188,11 +188,11 @@ impl Loading {
         mut task: rota_core::Task,
         number: usize,
     ) -> Outcome<()> {
-        let Some(queue) = self.queues.get(&(task.scope.clone(), task.queue.clone())) else {
+        let Some(queue) = self.queues.get(&(task.scope.to_string(), task.queue.to_string())) else {
             return Err(bad(number, format!("queue '{}' is not in the lines before", task.queue)).into());
         };
         let again =
-            !self.tasks.insert((task.scope.clone(), task.id.clone())) || !self.numbers.insert(task.seq);
+            !self.tasks.insert((task.scope.to_string(), task.id.clone())) || !self.numbers.insert(task.seq);
         if again {
             return Err(bad(number, format!("task '{}' or its number is there twice", task.id)).into());
         }

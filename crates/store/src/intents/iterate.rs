@@ -142,14 +142,14 @@ pub(super) async fn revive<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, child: &NewTas
         NewPriority::Unset => None,
     };
     let next = Task {
-        title: child.title.clone(),
+        title: (&child.title).into(),
         kind: child.kind.clone(),
         priority,
         triggered_by: child.triggered_by.clone(),
         parent_iteration: child.parent_iteration,
         artifact_present: child.artifact_present,
-        description: child.description.clone(),
-        category: child.category.clone(),
+        description: child.description.as_ref().map(Into::into),
+        category: child.category.as_ref().map(Into::into),
         steps: child.steps.clone(),
         spec_ref: child.spec_ref.clone(),
         reference: child.reference.clone(),

@@ -46,7 +46,7 @@ impl MemoryTx {
 
     /// The blockers of a task, by id.
     fn blockers_of(&self, scope: &str, task: &TaskId) -> impl Iterator<Item = &TaskId> {
-        let first = (scope.to_owned(), (task.clone(), TaskId::from_stored(String::new())));
+        let first = (scope.to_owned(), (task.clone(), TaskId::from_stored("".into())));
         let own = self.state.edges.range(first.clone()..).map(|(edge, ())| edge);
         own.take_while(move |(of, (id, _))| *of == first.0 && *id == first.1.0)
             .map(|(_, (_, blocker))| blocker)
@@ -75,7 +75,7 @@ impl MemoryTx {
     }
 
     fn put(&mut self, row: Row, queue: i64, standing: &Standing) {
-        let key = (row.task.scope.clone(), row.task.id.clone());
+        let key = (row.task.scope.to_string(), row.task.id.clone());
         let Standing { static_score, guarded, .. } = *standing;
         let stored = Stored { row, queue, static_score, guarded };
         self.state.tasks.insert(key, Arc::new(stored));
@@ -231,7 +231,7 @@ impl Tx for MemoryTx {
             let task = &self.get(scope, blocker)?.row.task;
             Some(Blocker {
                 id: task.id.clone(),
-                title: task.title.clone(),
+                title: task.title.to_string(),
                 status: task.status,
                 result: task.result.clone(),
             })

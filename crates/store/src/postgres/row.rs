@@ -1,6 +1,7 @@
 //! Tasks and events as rows.
 
 use rota_core::event::{Event, EventData, EventKind};
+use rota_core::text::Text;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::{FromSql, Kind, ToSql, Type};
@@ -90,8 +91,16 @@ pub(super) fn optional_time(row: &impl Columns, column: usize) -> Read<Option<Un
     Ok(get::<Option<i64>>(row, column)?.map(UnixMillis::new))
 }
 
+fn text(row: &impl Columns, column: usize) -> Read<Text> {
+    get::<&str>(row, column).map(Text::from)
+}
+
+fn optional_text(row: &impl Columns, column: usize) -> Read<Option<Text>> {
+    Ok(get::<Option<&str>>(row, column)?.map(Text::from))
+}
+
 pub(super) fn id(row: &impl Columns, column: usize) -> Read<TaskId> {
-    get(row, column).map(TaskId::from_stored)
+    text(row, column).map(TaskId::from_stored)
 }
 
 pub(super) fn json(row: &impl Columns, column: usize) -> Read<Option<Json>> {
@@ -119,13 +128,13 @@ pub(super) fn task_in(row: &impl Columns, queue: String) -> Read<Row> {
     let steps = steps.map(|steps| serde_json::from_str(steps).map_err(unreadable)).transpose()?;
     let task = Task {
         seq: unsigned(row, 0)?,
-        scope: get(row, 1)?,
+        scope: text(row, 1)?,
         id: id(row, 2)?,
-        queue,
+        queue: queue.into(),
         kind: named(row, 4)?,
         priority: optional_unsigned(row, 5)?,
         status: status(row, 6)?,
-        parent: get::<Option<String>>(row, 7)?.map(TaskId::from_stored),
+        parent: optional_text(row, 7)?.map(TaskId::from_stored),
         depth: unsigned(row, 8)?,
         triggered_by: get(row, 9)?,
         parent_iteration: optional_unsigned(row, 10)?,
@@ -140,9 +149,9 @@ pub(super) fn task_in(row: &impl Columns, queue: String) -> Read<Row> {
         next_eligible_at: optional_time(row, 19)?,
         open_since: time(row, 20)?,
         host: named(row, 21)?,
-        title: get(row, 22)?,
-        description: get(row, 23)?,
-        category: get(row, 24)?,
+        title: text(row, 22)?,
+        description: optional_text(row, 23)?,
+        category: optional_text(row, 24)?,
         steps: steps.unwrap_or_default(),
         spec_ref: get(row, 26)?,
         reference: get(row, 27)?,
@@ -187,9 +196,9 @@ impl Values {
             .add(task.triggered_by.clone())
             .add(task.parent_iteration.map(i64::from))
             .add(task.host.clone().unwrap_or_default())
-            .add(task.title.clone())
-            .add(task.description.clone())
-            .add(task.category.clone())
+            .add(task.title.to_string())
+            .add(task.description.as_ref().map(Text::to_string))
+            .add(task.category.as_ref().map(Text::to_string))
             .add(steps)
             .add(task.spec_ref.clone())
             .add(task.reference.clone())
@@ -239,7 +248,7 @@ pub(super) fn event(row: &PgRow) -> Read<Event> {
     Ok(Event {
         seq: unsigned(row, 0)?,
         scope: get(row, 1)?,
-        task: get::<Option<String>>(row, 2)?.map(TaskId::from_stored),
+        task: optional_text(row, 2)?.map(TaskId::from_stored),
         number: unsigned(row, 3)?,
         at: time(row, 4)?,
         kind,

@@ -282,7 +282,7 @@ impl Tx for PostgresTx {
     }
 
     async fn insert(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<u64, Fault> {
-        let values = Values::default().add(task.scope.clone()).add(task.id.to_string()).add(queue);
+        let values = Values::default().add(task.scope.to_string()).add(task.id.to_string()).add(queue);
         let values = values.fields(task).state(task, standing);
         match self.one(sql::INSERT, &values.refs()).await? {
             Some(row) => row::unsigned(&row, 0),

@@ -1,16 +1,17 @@
 //! What a transaction saw on its way: which tasks nobody waits for, and which wait for nobody. Most are such, and each
 //! search saved is a statement less. Only what was seen to be missing is kept, and whatever could change it forgets it.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
+use rota_core::text::Text;
 use rota_core::{Task, TaskId};
 
 /// Of one scope.
 #[derive(Default)]
 pub(super) struct Alone {
-    scope: String,
-    without_blockers: BTreeSet<TaskId>,
-    without_followers: BTreeSet<TaskId>,
+    scope: Option<Text>,
+    without_blockers: HashSet<TaskId>,
+    without_followers: HashSet<TaskId>,
 }
 
 impl Alone {
@@ -26,11 +27,11 @@ impl Alone {
     }
 
     pub fn has_no_blockers(&self, scope: &str, id: &TaskId) -> bool {
-        self.scope == scope && self.without_blockers.contains(id)
+        self.is_of(scope) && self.without_blockers.contains(id)
     }
 
     pub fn has_no_followers(&self, scope: &str, id: &TaskId) -> bool {
-        self.scope == scope && self.without_followers.contains(id)
+        self.is_of(scope) && self.without_followers.contains(id)
     }
 
     /// An edge, a task or a parent was written.
@@ -39,10 +40,14 @@ impl Alone {
         self.without_followers.clear();
     }
 
-    fn enter(&mut self, scope: &str) {
-        if self.scope != scope {
+    fn is_of(&self, scope: &str) -> bool {
+        self.scope.as_deref() == Some(scope)
+    }
+
+    fn enter(&mut self, scope: &Text) {
+        if !self.is_of(scope) {
             self.forget();
-            scope.clone_into(&mut self.scope);
+            self.scope = Some(scope.clone());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The heads of the ready buckets. Each step is one seek in an index, so the cost depends on the number of buckets
 //! and never on the number of tasks.
 
-use rota_core::Json;
+use rota_core::{Json, Task};
 use rusqlite::{OptionalExtension, params};
 
 use super::tx::SqliteTx;
@@ -19,8 +19,8 @@ struct Head {
 }
 
 impl Head {
-    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self { row: row::task(row)?, has_blockers: row.get(row::TASK_COLUMNS)? })
+    fn read(row: &rusqlite::Row<'_>, before: Option<&Task>) -> rusqlite::Result<Self> {
+        Ok(Self { row: row::task_after(row, before)?, has_blockers: row.get(row::TASK_COLUMNS)? })
     }
 }
 
@@ -36,7 +36,7 @@ impl Bucket {
         Ok(Self {
             priority: row.get(row::TASK_COLUMNS + 1)?,
             static_score: row.get(row::TASK_COLUMNS + 2)?,
-            head: Head::read(row)?,
+            head: Head::read(row, None)?,
         })
     }
 
@@ -102,7 +102,7 @@ impl SqliteTx {
         into.reserve(query.per_bucket.min(MOST_AT_ONCE));
         if query.filter.is_empty() {
             let bound = params![query.queue, of.priority, of.kind(), of.host(), of.static_score, now, limit];
-            return self.extend(sql::BUCKET_HEADS, bound, Head::read, into);
+            return self.extend_heads(sql::BUCKET_HEADS, bound, into);
         }
         let specs = query.filter.specs.as_ref().map(Json::of);
         let specs = specs.as_ref().map(Json::as_str);
@@ -118,7 +118,7 @@ impl SqliteTx {
             category,
             specs
         ];
-        self.extend(sql::BUCKET_HEADS_FILTERED, bound, Head::read, into)
+        self.extend_heads(sql::BUCKET_HEADS_FILTERED, bound, into)
     }
 
     /// The longest waiting of the bucket's kind and host, over all of their buckets.
@@ -131,7 +131,21 @@ impl SqliteTx {
         let (before, now) = (before.get(), query.now.get());
         let bound =
             params![query.queue, of.priority, of.kind(), of.host(), before, now, limit, category, specs];
-        self.extend(sql::OVERDUE_HEADS, bound, Head::read, into)
+        self.extend_heads(sql::OVERDUE_HEADS, bound, into)
+    }
+
+    fn extend_heads(
+        &self,
+        text: &str,
+        bound: impl rusqlite::Params,
+        into: &mut Vec<Head>,
+    ) -> Result<(), Fault> {
+        let push = |row: &rusqlite::Row<'_>, into: &mut Vec<Head>| {
+            let head = Head::read(row, into.last().map(|head| &head.row.task))?;
+            into.push(head);
+            Ok(())
+        };
+        self.fold(text, bound, into, push)
     }
 
     /// The first row of a query, if there is one.
@@ -153,11 +167,24 @@ impl SqliteTx {
         read: impl Fn(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
         into: &mut Vec<T>,
     ) -> Result<(), Fault> {
+        self.fold(text, bound, into, |row, into| {
+            into.push(read(row)?);
+            Ok(())
+        })
+    }
+
+    fn fold<T>(
+        &self,
+        text: &str,
+        bound: impl rusqlite::Params,
+        into: &mut T,
+        add: impl Fn(&rusqlite::Row<'_>, &mut T) -> rusqlite::Result<()>,
+    ) -> Result<(), Fault> {
         let run = || {
             let mut statement = self.connection().prepare_cached(text)?;
             let mut rows = statement.query(bound)?;
             while let Some(row) = rows.next()? {
-                into.push(read(row)?);
+                add(row, into)?;
             }
             Ok(())
         };

@@ -122,13 +122,18 @@ impl SqliteTx {
         let mut found: Vec<Option<Row>> = ids.iter().map(|_| None).collect();
         for group in sorted.chunks(ForMany::of(ids.len()).most) {
             let mut wanted = group.iter();
+            let mut before = None;
             let bound = group.iter().map(|(_, id)| id.as_str());
             let complete = self.each(&ForMany::of(group.len()).lone_tasks, scope, bound, |row| {
-                let row = row::task(row)?;
+                let row = row::task_after(
+                    row,
+                    before.and_then(|place: usize| found[place].as_ref()).map(|row| &row.task),
+                )?;
                 let Some((place, _)) = wanted.next().filter(|(_, id)| **id == row.task.id) else {
                     return Ok(false);
                 };
                 found[*place] = Some(row);
+                before = Some(*place);
                 Ok(true)
             })?;
             if !complete || wanted.next().is_some() {

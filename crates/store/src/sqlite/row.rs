@@ -1,6 +1,7 @@
 //! Tasks and events as rows.
 
 use rota_core::event::{Event, EventData, EventKind};
+use rota_core::text::Text;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Row as SqlRow, Statement};
@@ -31,8 +32,21 @@ pub(super) fn optional_time(row: &SqlRow<'_>, column: usize) -> Read<Option<Unix
     Ok(row.get::<_, Option<i64>>(column)?.map(UnixMillis::new))
 }
 
+fn text(row: &SqlRow<'_>, column: usize) -> Read<Text> {
+    Ok(Text::from(row.get_ref(column)?.as_str()?))
+}
+
+fn text_like(row: &SqlRow<'_>, column: usize, before: Option<&Text>) -> Read<Text> {
+    let text = row.get_ref(column)?.as_str()?;
+    Ok(before.filter(|before| **before == text).map_or_else(|| Text::from(text), Text::clone))
+}
+
+fn optional_text(row: &SqlRow<'_>, column: usize) -> Read<Option<Text>> {
+    Ok(row.get_ref(column)?.as_str_or_null()?.map(Text::from))
+}
+
 pub(super) fn id(row: &SqlRow<'_>, column: usize) -> Read<TaskId> {
-    row.get(column).map(TaskId::from_stored)
+    text(row, column).map(TaskId::from_stored)
 }
 
 /// '' is how a name that can be missing is kept in an index column.
@@ -50,19 +64,24 @@ pub(super) const TASK_COLUMNS: usize = 39;
 
 /// Reads the columns of `sql::columns!`.
 pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
+    task_after(row, None)
+}
+
+/// The same behind another row: what tasks of one list have in common is kept once.
+pub(super) fn task_after(row: &SqlRow<'_>, before: Option<&Task>) -> Read<Row> {
     let has_more: bool = row.get(38)?;
     let more = |column: usize| if has_more { row.get::<_, Option<String>>(column) } else { Ok(None) };
     let steps = more(25)?
         .map(|steps| serde_json::from_str(&steps).map_err(|error| unreadable(25, error.to_string())));
     let task = Task {
         seq: unsigned(row, 0)?,
-        scope: row.get(1)?,
+        scope: text_like(row, 1, before.map(|task| &task.scope))?,
         id: id(row, 2)?,
-        queue: row.get(3)?,
+        queue: text_like(row, 3, before.map(|task| &task.queue))?,
         kind: named(row, 4)?,
         priority: optional_unsigned(row, 5)?,
         status: status(row, 6)?,
-        parent: more(7)?.map(TaskId::from_stored),
+        parent: if has_more { optional_text(row, 7)?.map(TaskId::from_stored) } else { None },
         depth: unsigned(row, 8)?,
         triggered_by: more(9)?,
         parent_iteration: if has_more { optional_unsigned(row, 10)? } else { None },
@@ -77,9 +96,9 @@ pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
         next_eligible_at: optional_time(row, 19)?,
         open_since: time(row, 20)?,
         host: named(row, 21)?,
-        title: row.get(22)?,
-        description: row.get(23)?,
-        category: row.get(24)?,
+        title: text(row, 22)?,
+        description: optional_text(row, 23)?,
+        category: optional_text(row, 24)?,
         steps: steps.transpose()?.unwrap_or_default(),
         spec_ref: more(26)?,
         reference: more(27)?,
@@ -261,7 +280,7 @@ pub(super) fn event(row: &SqlRow<'_>) -> Read<Event> {
     Ok(Event {
         seq: unsigned(row, 0)?,
         scope: row.get(1)?,
-        task: row.get::<_, Option<String>>(2)?.map(TaskId::from_stored),
+        task: optional_text(row, 2)?.map(TaskId::from_stored),
         number: unsigned(row, 3)?,
         at: time(row, 4)?,
         kind,
@@ -295,7 +314,7 @@ mod tests {
             EventData { seq: Some(3), changes, facts, ..empty.clone() },
             EventData {
                 outcome: Some(Outcome::Done),
-                blocker: Some(TaskId::from_stored("b".to_owned())),
+                blocker: Some(TaskId::from_stored("b".into())),
                 queue: Some("tasks".to_owned()),
                 ..empty
             },

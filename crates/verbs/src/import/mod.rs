@@ -164,7 +164,7 @@ pub async fn import_foreign(cx: &Context, input: ImportForeign) -> Result<Import
         .into_iter()
         .map(|(task, deps)| ImportedTask {
             id: task.id,
-            title: task.title,
+            title: task.title.to_string(),
             status: task.status,
             priority: task.priority,
             deps,

@@ -45,10 +45,10 @@ impl IssuePayload {
         let is_open = !matches!(task.status, Status::Done | Status::Deleted | Status::Invalidated);
         Ok(Self {
             number: note.number,
-            title: task.title,
+            title: task.title.to_string(),
             state: if is_open { "open" } else { "closed" }.into(),
             labels: note.labels,
-            body: task.description,
+            body: task.description.map(|text| text.to_string()),
             comments: note.comments,
             task: task.id.to_string(),
             status: task.status.word().into(),

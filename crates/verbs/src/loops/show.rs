@@ -104,7 +104,7 @@ pub async fn show(cx: &Context, id: &str) -> Result<ShownLoop> {
         status: task.status.word_for(Front::Loop, false).into(),
         id: task.id,
         kind: task.kind,
-        title: task.title,
+        title: task.title.to_string(),
     };
     Ok(ShownLoop {
         task: LoopPayload::of_view(view),

@@ -188,7 +188,7 @@ impl Intent for ClaimIssue {
         }
         let row = find_task(tx, &cx, &self.id).await?;
         let mut next = row.task.clone();
-        next.title = self.short_title();
+        next.title = self.short_title().into();
         let note = Note { mark: Some(Mark::Wanted), is_told: false, ..Note::of(&row.task)? };
         next.payload = Some(Json::of(&note));
         let row = write::save(tx, &cx, &row, write::Change::new(EventKind::Edited, next)).await?;

@@ -34,7 +34,7 @@ pub struct Record {
 impl Record {
     /// The task that keeps it.
     pub fn id(source: &str) -> TaskId {
-        TaskId::from_stored(format!("supervisor/{source}"))
+        TaskId::from_stored(format!("supervisor/{source}").into())
     }
 
     fn of(task: &Task) -> Result<Self, Fault> {
@@ -195,5 +195,5 @@ impl Intent for AddLocalIssue {
 
 /// The task of a local issue.
 pub fn local_issue(number: u64) -> TaskId {
-    TaskId::from_stored(format!("issue-{number}"))
+    TaskId::from_stored(format!("issue-{number}").into())
 }

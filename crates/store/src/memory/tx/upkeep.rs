@@ -188,7 +188,7 @@ impl Upkeep for MemoryTx {
 
     async fn remove(&mut self, task: &Task) -> Result<(), Fault> {
         let Task { scope, id, .. } = task;
-        self.state.tasks.remove(&(scope.clone(), id.clone()));
+        self.state.tasks.remove(&(scope.to_string(), id.clone()));
         self.state.edges.retain(|(of, (task, _)), ()| !(of == scope && task == id));
         self.state.journal.retain(|event| !(event.scope == *scope && event.task.as_ref() == Some(id)));
         Ok(())

@@ -268,7 +268,7 @@ impl Upkeep for PostgresTx {
     }
 
     async fn remove(&mut self, task: &Task) -> Result<(), Fault> {
-        let bound: Bound<'_> = &[&task.scope, &task.id.as_str()];
+        let bound: Bound<'_> = &[&task.scope.as_str(), &task.id.as_str()];
         self.change("DELETE FROM edges WHERE scope = $1 AND task = $2", bound).await?;
         self.change("DELETE FROM journal WHERE scope = $1 AND task = $2", bound).await?;
         self.change("DELETE FROM tasks WHERE scope = $1 AND id = $2", bound).await.map(drop)
@@ -285,7 +285,7 @@ impl Upkeep for PostgresTx {
     }
 
     async fn restore(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<(), Fault> {
-        let values = Values::default().add(task.scope.clone()).add(task.id.to_string()).add(queue);
+        let values = Values::default().add(task.scope.to_string()).add(task.id.to_string()).add(queue);
         let values = values.fields(task).state(task, standing).add(task.seq.cast_signed());
         self.change(sql::RESTORE, &values.refs()).await.map(drop)
     }
