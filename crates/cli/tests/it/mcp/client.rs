@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::daemon::{read, until};
 use crate::support::Lab;
 
 pub const HANDSHAKE: &str = "2025-11-25";
@@ -131,6 +132,18 @@ impl Http {
     /// Starts a `rota serve` on a free port.
     pub fn serve(lab: &Lab, arguments: &[&str]) -> Self {
         Self::listening(lab, &["serve"], arguments)
+    }
+
+    /// Starts a `rota up` and asks what it serves.
+    pub fn up(lab: &Lab, variables: &[(&str, &str)]) -> Self {
+        let mut command = lab.command();
+        command.args(["up", "--publish"]).envs(variables.iter().copied());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("the daemon answers", || lab.line("status").code == 0);
+        let url = read(lab.path().join(".rota/run/serve"));
+        let address = url.trim_end().strip_prefix("http://").unwrap().to_owned();
+        let token = read(lab.path().join(".rota/token")).trim_end().to_owned();
+        Self { child, address, token, session: None }
     }
 
     fn listening(lab: &Lab, words: &[&str], arguments: &[&str]) -> Self {

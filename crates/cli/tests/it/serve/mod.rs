@@ -4,5 +4,6 @@ mod crowd;
 mod described;
 mod doors;
 mod events;
+mod in_daemon;
 mod leases;
 mod same_bytes;
