@@ -8,6 +8,7 @@ mod subjects;
 use std::time::Duration;
 
 use crate::Result;
+use crate::cores::pin;
 use crate::options::Options;
 use crate::stats::{median, median_ratio, verdict};
 
@@ -41,7 +42,8 @@ struct Figures {
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
     let (rounds, time) = options.pick((1, Duration::from_millis(300)), (5, Duration::from_secs(3)));
-    subjects::pin_to_second_core()?;
+    // The load and the stub are on the second core, proxies alone on the first.
+    pin(std::process::id(), "1")?;
     let subjects = Subjects::start(folder.path())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut figures: Vec<Figures> = subjects.all.iter().map(|subject| Figures::new(subject.name)).collect();

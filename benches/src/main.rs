@@ -10,6 +10,7 @@ mod bare;
 mod choose;
 mod claim_done;
 mod cold_start;
+mod cores;
 mod gateway;
 mod loops;
 mod mcp;
@@ -73,6 +74,7 @@ fn run() -> Result<()> {
         "choose" => choose::run(&options),
         "cold-start" => cold_start::run(&options),
         "gateway" => gateway::run(&options),
+        "bare-serve" => serve::be_bare(&options.rest),
         "gateway-stub" => gateway::be_stub(),
         "mcp" => mcp::run(&options),
         "plan-sync" => plan_sync::run(&options),

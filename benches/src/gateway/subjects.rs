@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::cores::pinned;
 use crate::options::built_rota;
 
 /// What is asked.
@@ -112,20 +113,6 @@ impl Subjects {
         }
         Ok(Self { all })
     }
-}
-
-/// A program on one core.
-fn pinned(core: usize, program: &Path) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &core.to_string()]).arg(program);
-    command
-}
-
-/// The load and the stub are on the second core, proxies alone on the first.
-pub fn pin_to_second_core() -> Result<()> {
-    let pid = std::process::id().to_string();
-    let set = Command::new("taskset").args(["-cp", "1", &pid]).stdout(Stdio::null()).status()?;
-    if set.success() { Ok(()) } else { Err("taskset: two cores are wanted".into()) }
 }
 
 fn free_port() -> Result<u16> {

@@ -345,7 +345,7 @@ impl Call<'_> {
         }
     }
 
-    async fn send(&self) -> Result<(Response<Incoming>, Link), NoAnswer> {
+    async fn send(&self) -> Result<(Response<Incoming>, Box<Link>), NoAnswer> {
         self.upstream.links.call(|| self.request()).await
     }
 
@@ -358,7 +358,7 @@ impl Call<'_> {
     }
 
     /// All of an answer that may not be passed on, as far as it comes quickly.
-    async fn whole(&self, answer: Response<Incoming>, mut link: Link) -> Response<Bytes> {
+    async fn whole(&self, answer: Response<Incoming>, mut link: Box<Link>) -> Response<Bytes> {
         let (parts, body) = answer.into_parts();
         let collected = {
             let mut collect = std::pin::pin!(Limited::new(body, limits::REFUSAL_BYTES).collect());
@@ -385,7 +385,7 @@ impl Call<'_> {
     fn relay(
         &self,
         answer: Response<Incoming>,
-        link: Link,
+        link: Box<Link>,
         permit: Option<Permit>,
         waited: Duration,
         attempts: u32,

@@ -82,7 +82,7 @@ impl Link {
 pub(crate) struct Links {
     target: Target,
     tls: Option<TlsConnector>,
-    idle: Mutex<Vec<(Link, Instant)>>,
+    idle: Mutex<Vec<(Box<Link>, Instant)>>,
 }
 
 impl Links {
@@ -96,7 +96,7 @@ impl Links {
     pub async fn call(
         &self,
         request: impl Fn() -> Request<Full<Bytes>>,
-    ) -> Result<(Response<Incoming>, Link), NoAnswer> {
+    ) -> Result<(Response<Incoming>, Box<Link>), NoAnswer> {
         let answer = async {
             if let Some(mut link) = self.idle_link() {
                 match link.send(request()).await {
@@ -113,7 +113,7 @@ impl Links {
     }
 
     /// Takes back a link whose answer has ended.
-    pub fn give_back(&self, mut link: Link) {
+    pub fn give_back(&self, mut link: Box<Link>) {
         if !link.is_free() {
             return;
         }
@@ -128,7 +128,7 @@ impl Links {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn idle_link(&self) -> Option<Link> {
+    fn idle_link(&self) -> Option<Box<Link>> {
         loop {
             let (mut link, since) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
             if since.elapsed() < limits::IDLE && link.is_free() {
@@ -143,16 +143,15 @@ impl Links {
         idle.retain(|(_, since)| since.elapsed() < limits::IDLE);
     }
 
-    async fn connect(&self) -> Result<Link, NoAnswer> {
+    async fn connect(&self) -> Result<Box<Link>, NoAnswer> {
         let opened = timeout(limits::CONNECT, self.open()).await;
         let stream = opened.map_err(|_| NoAnswer::NotConnected)?.map_err(|_| NoAnswer::NotConnected)?;
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(limits::HEAD_BYTES)
-            .max_headers(limits::HEADERS)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| NoAnswer::NotConnected)?;
-        Ok(Link { sender, driver, is_closed: false })
+        Ok(Box::new(Link { sender, driver, is_closed: false }))
     }
 
     async fn open(&self) -> io::Result<Stream> {

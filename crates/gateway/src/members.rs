@@ -66,17 +66,7 @@ impl<'a> Scan<'a> {
     fn string(&mut self) -> Option<&'a [u8]> {
         let mut end = 1;
         loop {
-            // Most are short, and not worth a search.
-            let near = self
-                .rest
-                .get(end..)?
-                .iter()
-                .take(SHORT)
-                .position(|byte| KINDS[usize::from(*byte)] & QUOTED != 0);
-            end += match near {
-                Some(near) => near,
-                None => memchr2(b'"', b'\\', &self.rest[end..])?,
-            };
+            end += special(self.rest.get(end..)?)?;
             if self.rest[end] == b'"' {
                 return self.take(end + 1);
             }
@@ -119,17 +109,36 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// How far strings are looked at byte by byte.
+/// How far strings are looked at word by word: most are short, and not worth a search.
 const SHORT: usize = 32;
-/// What ends a string, or hides its end.
-const QUOTED: u8 = 1;
-const BEHIND_A_SCALAR: u8 = 2;
-const STRUCTURE: u8 = 4;
+
+/// Where the next quote or backslash is.
+fn special(text: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    /// The high bit of the first byte that is zero, and of none before it.
+    const fn zeros(word: u64) -> u64 {
+        word.wrapping_sub(ONES) & !word & HIGH
+    }
+    let mut at = 0;
+    while at < SHORT {
+        let Some(bytes) = text[at..].first_chunk() else { break };
+        let word = u64::from_le_bytes(*bytes);
+        let found = zeros(word ^ (ONES * b'"' as u64)) | zeros(word ^ (ONES * b'\\' as u64));
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += size_of::<u64>();
+    }
+    memchr2(b'"', b'\\', &text[at..]).map(|near| at + near)
+}
+
+const BEHIND_A_SCALAR: u8 = 1;
+const STRUCTURE: u8 = 2;
 /// What each byte may be.
 static KINDS: [u8; 256] = {
     let mut kinds = [0; 256];
-    let list: [(&[u8], u8); 3] =
-        [(b"\"\\", QUOTED), (b",}] \t\r\n", BEHIND_A_SCALAR), (b"\"{}[]", STRUCTURE)];
+    let list: [(&[u8], u8); 2] = [(b",}] \t\r\n", BEHIND_A_SCALAR), (b"\"{}[]", STRUCTURE)];
     let mut which = 0;
     while which < list.len() {
         let (bytes, kind) = list[which];
@@ -178,6 +187,21 @@ mod tests {
         ] {
             assert!(serde_json::from_str::<serde_json::Value>(text).is_ok(), "{text}");
             assert_eq!(shown(text), (expected.to_owned(), true), "{text}");
+        }
+    }
+
+    /// Also beside bytes that differ from those looked for by one, and by the highest bit.
+    #[test]
+    fn the_first_quote_or_backslash() {
+        for fill in [b'a', b'!', b'#', b'[', b']', 0, 0xa2, 0xdc, 0xff] {
+            for length in 0..80 {
+                let mut text = vec![fill; length];
+                assert_eq!(special(&text), None, "{text:?}");
+                for at in (0..length).rev() {
+                    text[at] = if at % 2 == 0 { b'"' } else { b'\\' };
+                    assert_eq!(special(&text), Some(at), "{text:?}");
+                }
+            }
         }
     }
 

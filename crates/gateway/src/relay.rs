@@ -77,7 +77,7 @@ impl Body for Reply {
 pub struct Relayed {
     body: Incoming,
     /// Gone once it was given back.
-    link: Option<Link>,
+    link: Option<Box<Link>>,
     upstream: Arc<Upstream>,
     tally: Tally,
     /// When the last piece came, and the timer that looks at it.
@@ -87,7 +87,7 @@ pub struct Relayed {
 }
 
 impl Relayed {
-    pub(crate) fn new(body: Incoming, link: Link, upstream: Arc<Upstream>, tally: Tally) -> Self {
+    pub(crate) fn new(body: Incoming, link: Box<Link>, upstream: Arc<Upstream>, tally: Tally) -> Self {
         let last_piece = Instant::now();
         let mut relayed =
             Self { body, link: Some(link), upstream, tally, last_piece, silence: None, cut: None };

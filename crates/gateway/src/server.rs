@@ -320,7 +320,6 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
             .timer(TokioTimer::new())
             .header_read_timeout(limits::HEAD)
             .max_buf_size(limits::HEAD_BYTES)
-            .max_headers(limits::HEADERS)
             .serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {

@@ -17,6 +17,7 @@ pub mod deps;
 pub mod doctor;
 pub mod gate;
 pub mod import;
+pub mod indented;
 pub mod input;
 pub mod issues;
 pub mod list;

@@ -9,7 +9,7 @@ use rota_store::{Fault, Store};
 
 use crate::Result;
 use crate::context::Context;
-use crate::payload::indented_json;
+use crate::indented::indented_json;
 
 /// Two threads that publish at once write two files, of which the later one stays.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);

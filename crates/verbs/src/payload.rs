@@ -1,11 +1,13 @@
 //! The one JSON of a task, and the envelope around every payload.
 
+use rota_core::text::Text;
 use rota_core::{Front, Json, Task, TaskId, UnixMillis};
 use rota_store::intents::read::TaskView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Word;
+use crate::indented::indented_json;
 
 /// `schemaVersion` at the top, then the payload's own keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,83 +41,28 @@ impl<T: Serialize> Payload<T> {
     }
 }
 
-/// The JSON of a value of ours, two spaces per level, with a newline at the end.
-pub fn indented_json<T: Serialize>(value: &T) -> String {
-    let compact =
-        serde_json::to_string(value).unwrap_or_else(|error| panic!("a payload is not JSON: {error}"));
-    let mut text = indented(&compact);
-    text.push('\n');
-    text
-}
-
-/// Compact JSON with line breaks and two spaces per level. Works on the text, so that results which users gave keep
-/// their numbers and their order, and are indented like the rest.
-fn indented(compact: &str) -> String {
-    let mut text = String::with_capacity(compact.len() * 2);
-    let (mut level, mut in_string, mut escaped) = (0_usize, false, false);
-    let mut characters = compact.chars().peekable();
-    let line_break = |text: &mut String, level: usize| {
-        text.push('\n');
-        text.extend(std::iter::repeat_n("  ", level));
-    };
-    while let Some(character) = characters.next() {
-        if in_string {
-            in_string = escaped || character != '"';
-            escaped = !escaped && character == '\\';
-            text.push(character);
-            continue;
-        }
-        match character {
-            '{' | '[' if matches!(characters.peek(), Some('}' | ']')) => {
-                text.push(character);
-                text.extend(characters.next());
-            }
-            '{' | '[' => {
-                level += 1;
-                text.push(character);
-                line_break(&mut text, level);
-            }
-            '}' | ']' => {
-                level = level.saturating_sub(1);
-                line_break(&mut text, level);
-                text.push(character);
-            }
-            ',' => {
-                text.push(character);
-                line_break(&mut text, level);
-            }
-            ':' => text.push_str(": "),
-            other => {
-                in_string = other == '"';
-                text.push(other);
-            }
-        }
-    }
-    text
-}
-
 /// A task as every interface shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are those of the task")]
 pub struct TaskPayload {
     pub id: TaskId,
-    pub scope: String,
-    pub queue: String,
+    pub scope: Text,
+    pub queue: Text,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    pub title: String,
+    pub title: Text,
     pub status: Word,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub category: Option<String>,
+    pub category: Option<Text>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<String>,
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
+    pub description: Option<Text>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -166,15 +113,15 @@ impl TaskPayload {
             lease_id: task.lease().map(|lease| lease.to_string()),
             status: task.status.word_for(front, task.fence.get() > 0).into(),
             id: task.id,
-            scope: task.scope.to_string(),
-            queue: task.queue.to_string(),
+            scope: task.scope,
+            queue: task.queue,
             kind: task.kind,
-            title: task.title.to_string(),
+            title: task.title,
             priority: task.priority,
-            category: task.category.map(|text| text.to_string()),
+            category: task.category,
             spec: task.spec_ref,
             reference: task.reference,
-            description: task.description.map(|text| text.to_string()),
+            description: task.description,
             steps: task.steps,
             deps,
             parent: task.parent,
@@ -216,18 +163,5 @@ impl TaskList {
     /// Counts them.
     pub fn new(tasks: Vec<TaskPayload>) -> Self {
         Self { total: tasks.len(), tasks }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn indents_like_everybody_but_keeps_numbers() {
-        let value = serde_json::json!({"a": [1, {"b": "x, {\\\"[", "c": []}], "d": {}, "e": "\\"});
-        let wanted = serde_json::to_string_pretty(&value).ok();
-        assert_eq!(Some(indented(&value.to_string())), wanted);
-        assert_eq!(indented(r#"{"n":1.0e400}"#), "{\n  \"n\": 1.0e400\n}");
     }
 }

@@ -185,7 +185,7 @@ pub fn policy(common: &Common, args: PolicyArgs) -> CliResult<ExitCode> {
         }
         PolicyCommand::History => print(open()?.ask(ListPolicies {})?),
         PolicyCommand::Schema => output::emit(common.json, policy::schema(), |schema| {
-            rota_verbs::payload::indented_json(&schema.schema)
+            rota_verbs::indented::indented_json(&schema.schema)
         }),
     }
 }

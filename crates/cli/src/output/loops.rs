@@ -17,7 +17,7 @@ pub fn list(loops: &[LoopPayload]) -> String {
             task.priority.map_or(String::new(), |priority| priority.to_string()),
             task.depth.to_string(),
             task.iteration.to_string(),
-            task.title.clone(),
+            task.title.to_string(),
         ]
     };
     let columns =
@@ -55,7 +55,7 @@ pub fn show(shown: &ShownLoop) -> String {
     let mut text = String::new();
     for (label, value) in [
         ("ID:", task.id.to_string()),
-        ("Title:", task.title.clone()),
+        ("Title:", task.title.to_string()),
         ("Kind:", text_of(&task.kind)),
         ("Status:", task.status.to_string()),
         ("Priority:", task.priority.map_or(String::new(), |priority| priority.to_string())),
@@ -67,7 +67,7 @@ pub fn show(shown: &ShownLoop) -> String {
         ("Iteration:", number(task.iteration)),
         ("Tries:", number(task.tries)),
         ("Attempts:", number(task.attempts)),
-        ("Prompt:", text_of(&task.description)),
+        ("Prompt:", task.description.as_deref().unwrap_or_default().to_owned()),
         ("Assignee:", text_of(&task.assignee)),
         ("Lease:", text_of(&task.lease_id)),
         ("Not before:", task.next_eligible_at.map_or(String::new(), time)),

@@ -18,11 +18,11 @@ pub fn text(shown: &Shown) -> String {
     let mut text = String::new();
     for (label, value) in [
         ("ID:", task.id.to_string()),
-        ("Title:", task.title.clone()),
+        ("Title:", task.title.to_string()),
         ("Status:", task.status.to_string()),
         ("Priority:", task.priority.map_or(String::new(), |priority| priority.to_string())),
-        ("Category:", task.category.clone().unwrap_or_default()),
-        ("Description:", task.description.clone().unwrap_or_default()),
+        ("Category:", task.category.as_deref().unwrap_or_default().to_owned()),
+        ("Description:", task.description.as_deref().unwrap_or_default().to_owned()),
         ("Spec:", task.spec.clone().unwrap_or_default()),
         ("Ref:", task.reference.clone().unwrap_or_default()),
         ("Assignee:", task.assignee.clone().unwrap_or_default()),

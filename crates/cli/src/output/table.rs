@@ -16,8 +16,8 @@ pub fn tasks(tasks: &[TaskPayload]) -> String {
             task.id.to_string(),
             task.priority.map_or(String::new(), |priority| priority.to_string()),
             task.status.to_string(),
-            task.category.clone().unwrap_or_default(),
-            task.title.clone(),
+            task.category.as_deref().unwrap_or_default().to_owned(),
+            task.title.to_string(),
             task.assignee.clone().unwrap_or_default(),
         ]
     };

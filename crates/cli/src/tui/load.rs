@@ -205,7 +205,7 @@ fn fleet_line(task: &TaskPayload, folders: Option<&Folders>, now: UnixMillis) ->
         id: Some(task.id.to_string()),
         cells: vec![
             task.id.to_string(),
-            task.kind.clone().unwrap_or_else(|| task.queue.clone()),
+            task.kind.clone().unwrap_or_else(|| task.queue.to_string()),
             task.iteration.to_string(),
             task.started_at.map_or(String::new(), |since| span(now.get() - since.get())),
             if left > 0 { span(left) } else { "expired".to_owned() },

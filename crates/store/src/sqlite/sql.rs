@@ -107,6 +107,13 @@ impl ForMany {
 }
 
 pub const TASK: &str = select!("WHERE t.scope = ?1 AND t.id = ?2");
+/// A task that is only looked at, and whether it has blockers, done or not.
+pub const TASK_TO_READ: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.task = ?2) \
+     FROM tasks t CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.id = ?2"
+);
 /// A task that is about to change, and whether anybody follows it: a dependent or a child.
 pub const TASK_TO_CHANGE: &str = concat!(
     "SELECT ",
@@ -363,11 +370,12 @@ pub const SERVED: &[(&str, &str, &str)] = &[
     ("TASK_EVENTS", TASK_EVENTS, "journal journal_task (scope=? AND task=?)"),
     ("POLICY_VERSION", POLICY_VERSION, "policies PRIMARY KEY (scope=?)"),
 ];
-/// Tasks in the order of their insertion, with what is derived from them.
+/// Tasks in the order of their insertion, with what is derived from them, and whether they have blockers.
 pub const PAGE: &str = concat!(
     "SELECT ",
     columns!(),
-    ", t.stage, t.sort_priority, t.static_score, t.ready_at, t.guarded FROM tasks t \
+    ", t.stage, t.sort_priority, t.static_score, t.ready_at, t.guarded, \
+       EXISTS (SELECT 1 FROM edges e WHERE e.scope = t.scope AND e.task = t.id) FROM tasks t \
      NOT INDEXED CROSS JOIN queues q ON q.key = t.queue WHERE t.scope = ?1 AND t.seq > ?2 ORDER BY t.seq LIMIT ?3"
 );
 pub const FINISHED: &str = concat!(

@@ -222,15 +222,16 @@ impl Tx for SqliteTx {
     }
 
     async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {
-        if self.access == Access::Read {
-            return self.task_row(scope, id);
-        }
-        let found = self.one(sql::TASK_TO_CHANGE, params![scope, id.as_str()], |row| {
+        let is_read = self.access == Access::Read;
+        let text = if is_read { sql::TASK_TO_READ } else { sql::TASK_TO_CHANGE };
+        let found = self.one(text, params![scope, id.as_str()], |row| {
             Ok((row::task(row)?, row.get::<_, bool>(row::TASK_COLUMNS)?))
         })?;
-        let Some((row, is_followed)) = found else { return Ok(None) };
-        if !is_followed {
-            self.alone.note_without_followers(&row.task);
+        let Some((row, has_others)) = found else { return Ok(None) };
+        match (has_others, is_read) {
+            (true, _) => {}
+            (false, true) => self.alone.note_without_blockers(&row.task),
+            (false, false) => self.alone.note_without_followers(&row.task),
         }
         Ok(Some(row))
     }
@@ -331,7 +332,7 @@ impl Tx for SqliteTx {
 
     async fn edges(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<(TaskId, TaskId)>, Fault> {
         let mut edges = Vec::new();
-        for id in ids {
+        for id in ids.iter().filter(|id| !self.alone.has_no_blockers(scope, id)) {
             let edge = |row: &rusqlite::Row<'_>| Ok((row::id(row, 0)?, row::id(row, 1)?));
             self.extend(sql::EDGES, params![scope, id.as_str()], edge, &mut edges)?;
         }

@@ -117,7 +117,16 @@ impl Upkeep for SqliteTx {
     }
 
     async fn page(&mut self, scope: &str, after: u64, limit: usize) -> Result<Vec<Kept>, Fault> {
-        self.all(sql::PAGE, params![scope, after.cast_signed(), count(limit)], kept)
+        let bound = params![scope, after.cast_signed(), count(limit)];
+        let with_flag = |row: &rusqlite::Row<'_>| Ok((kept(row)?, row.get(row::TASK_COLUMNS + 5)?));
+        let page: Vec<(Kept, bool)> = self.all(sql::PAGE, bound, with_flag)?;
+        let page = page.into_iter().map(|(kept, has_blockers)| {
+            if !has_blockers {
+                self.alone.note_without_blockers(&kept.row.task);
+            }
+            kept
+        });
+        Ok(page.collect())
     }
 
     async fn blocker_states(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<EdgeRow>, Fault> {
