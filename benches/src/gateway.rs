@@ -1,6 +1,7 @@
-//! `rota gateway` beside nginx as a plain reverse proxy, LiteLLM and Portkey, in front of the same stub: each proxy alone
-//! on one core, the stub and the load on another, in interleaved rounds.
+//! `rota gateway` beside nginx as a plain reverse proxy, the least that a proxy on hyper does, LiteLLM and Portkey, in
+//! front of the same stub: each proxy alone on one core, the stub and the load on another, in interleaved rounds.
 
+mod bare_hyper;
 mod load;
 mod stub;
 mod subjects;
@@ -12,6 +13,7 @@ use crate::cores::pin;
 use crate::options::Options;
 use crate::stats::{median, median_ratio, verdict};
 
+pub use bare_hyper::be_bare_hyper;
 pub use stub::be_stub;
 
 use load::{Load, percentile};

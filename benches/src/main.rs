@@ -75,6 +75,7 @@ fn run() -> Result<()> {
         "cold-start" => cold_start::run(&options),
         "gateway" => gateway::run(&options),
         "bare-serve" => serve::be_bare(&options.rest),
+        "bare-hyper" => gateway::be_bare_hyper(&options.rest),
         "gateway-stub" => gateway::be_stub(),
         "mcp" => mcp::run(&options),
         "plan-sync" => plan_sync::run(&options),

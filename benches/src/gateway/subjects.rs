@@ -94,7 +94,7 @@ impl Subjects {
             streams: true,
             child: Some(child),
         };
-        let mut all = vec![direct, rota(folder, &upstream)?];
+        let mut all = vec![direct, rota(folder, &upstream)?, bare_hyper(&upstream)?];
         match nginx(folder, &upstream) {
             Ok(subject) => all.push(subject),
             Err(error) => println!("not measured: nginx ({error})"),
@@ -152,6 +152,16 @@ fn rota(folder: &Path, upstream: &str) -> Result<Subject> {
     let token = std::fs::read_to_string(workspace.join(".rota/token"))?;
     let headers = format!("x-api-key: {}\r\n", token.trim());
     Ok(Subject { name: "rota", address, path: "/v1/messages", headers, streams: true, child: Some(child) })
+}
+
+fn bare_hyper(upstream: &str) -> Result<Subject> {
+    let mut command = pinned(0, &std::env::current_exe()?);
+    let mut child = command.args(["bare-hyper", upstream]).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("no pipe")?).read_line(&mut line)?;
+    let (address, path) = (format!("127.0.0.1:{}", line.trim()), "/v1/messages");
+    let headers = String::new();
+    Ok(Subject { name: "bare hyper", address, path, headers, streams: true, child: Some(child) })
 }
 
 fn nginx(folder: &Path, upstream: &str) -> Result<Subject> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rota_core::{Status, UnixMillis};
-use rota_store::intents::overview::{Overview as OverviewIntent, Page};
+use rota_store::intents::overview::{Glance, Overview as OverviewIntent, Page};
 use rota_store::{BlockRow, Store, UsageRow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,24 @@ pub async fn overview(cx: &Context) -> Result<Overview> {
         usage: usage(seen.usage),
         now: seen.now,
     })
+}
+
+/// Whether there is anything to do, and who is blocked: what is cheap to see of the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glimpse {
+    /// When.
+    pub now: UnixMillis,
+    /// Whether a task is active, or open and not blocked.
+    pub is_busy: bool,
+    /// Every upstream that pushed back.
+    pub blocks: Vec<BlockPayload>,
+}
+
+/// Looks whether anything is to be done. Cheap on a store of any size, unless all of it waits for something.
+pub async fn glance(cx: &Context) -> Result<Glimpse> {
+    let seen = cx.store.perform(&Glance { call: cx.call() }).await?;
+    let blocks = seen.blocks.into_iter().map(|row| block(row, seen.now)).collect();
+    Ok(Glimpse { now: seen.now, is_busy: seen.is_busy, blocks })
 }
 
 fn block(row: BlockRow, now: UnixMillis) -> BlockPayload {

@@ -13,7 +13,7 @@ use rota_core::UnixMillis;
 use rota_core::event::EventKind;
 use rota_store::{Cursor, Secret, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
-use rota_verbs::overview::{Overview, overview};
+use rota_verbs::overview::{Glimpse, glance};
 use rota_verbs::{Context, Result};
 use serde::Serialize;
 use sha2::Sha256;
@@ -115,20 +115,20 @@ impl Watcher {
     fn look(&mut self, cx: &Context) -> Result<Vec<(Topic, Message)>> {
         let Some(place) = self.place else {
             self.place = Some(block_on(tail(cx, None, 0))?.cursor);
-            self.see(cx, &block_on(overview(cx))?);
+            self.see(cx, &block_on(glance(cx))?);
             return Ok(Vec::new());
         };
         let (events, cursor) = block_on(placed(cx, place, PAGE))?;
         self.place = Some(cursor);
         let mut told: Vec<_> = events.iter().flat_map(|(place, event)| of_event(*place, event)).collect();
         if !events.is_empty() || self.was_busy || !self.blocks.is_empty() {
-            told.extend(self.see(cx, &block_on(overview(cx))?));
+            told.extend(self.see(cx, &block_on(glance(cx))?));
         }
         Ok(told)
     }
 
     /// What the whole says that no event does.
-    fn see(&mut self, cx: &Context, seen: &Overview) -> Vec<(Topic, Message)> {
+    fn see(&mut self, cx: &Context, seen: &Glimpse) -> Vec<(Topic, Message)> {
         let mut told = Vec::new();
         let message = |topic: Topic, id: String| Message {
             schema_version: 1,
@@ -140,12 +140,10 @@ impl Watcher {
             upstream: None,
             reason: None,
         };
-        let of = |word: &str| seen.queues.iter().filter_map(|queue| queue.counts.get(word)).sum::<u64>();
-        let is_busy = of("active") + of("open") > 0;
-        if self.was_busy && !is_busy {
+        if self.was_busy && !seen.is_busy {
             told.push((Topic::Idle, message(Topic::Idle, format!("idle-{}", seen.now.get()))));
         }
-        self.was_busy = is_busy;
+        self.was_busy = seen.is_busy;
         for block in seen.blocks.iter().filter(|block| block.blocked) {
             let before = self.blocks.insert(block.upstream.clone(), block.blocked_until);
             if before == Some(block.blocked_until) {

@@ -213,6 +213,7 @@ macro_rules! conformance_suite {
                 why_and_the_claim_agree
                 lists_and_counts
                 the_tree_of_blockers
+                a_glance_agrees_with_the_counts
             }
             races {
                 renew_against_reclaim

@@ -1,6 +1,7 @@
 //! Reading: what is shown agrees with what would happen (P5).
 
 use rota_core::obstacle::{Obstacle, Reason, Wait};
+use rota_core::transition::Command;
 use rota_core::{Refusal, Status, TaskId, UnixMillis};
 
 use super::claim::Amend;
@@ -10,6 +11,7 @@ use super::lab::{
 use super::{Lab, Subject};
 use crate::intents::add::NewTask;
 use crate::intents::claim::{Claim, Wanted};
+use crate::intents::overview::{Glance, Overview};
 use crate::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, TaskView, Why};
 
 fn peek<S: Subject>(lab: &Lab<'_, S>, queue: &str, now: UnixMillis, limit: usize) -> Peek {
@@ -194,4 +196,35 @@ pub fn the_tree_of_blockers<S: Subject>(subject: &S) {
     assert_eq!(tree("d")[2], (0, id("c"), finished));
     let refused = lab.refused(&Blockers { call: lab.call(at(2)), id: id("x") });
     assert_eq!(refused, Refusal::TaskNotFound { id: id("x") });
+}
+
+/// Busy is what is active, or open and not blocked, however it is found out.
+pub fn a_glance_agrees_with_the_counts<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    let look = |seconds: i64| {
+        let glanced = lab.ok(&Glance { call: lab.call(at(seconds)) });
+        let seen = lab.ok(&Overview { call: lab.call(at(seconds)) });
+        let is_busy = seen
+            .queues
+            .iter()
+            .flat_map(|(_, counts)| counts)
+            .any(|count| !count.blocked && matches!(count.status, Status::Open | Status::Active));
+        assert_eq!(glanced.is_busy, is_busy, "after {seconds} s");
+        is_busy
+    };
+    assert!(!look(0));
+    lab.add(at(1), &[new("a"), after("b", &["a"])]);
+    assert!(look(1), "one is ready");
+    let granted = lab.ok(&claim(at(2), 1)).remove(0).task;
+    assert!(look(2), "one is active");
+    lab.must(at(3), "a", fail(holder(&granted)));
+    assert!(look(3), "one cools down");
+    lab.must(at(4), "a", Command::Pause);
+    assert!(!look(4), "one is paused, one is blocked");
+    lab.add(at(5), &[of_kind("loop", "loops", "plan")]);
+    assert!(look(5), "one of a queue with scores");
+    lab.must(at(6), "loop", Command::Pause);
+    assert!(!look(6));
+    lab.add(at(7), &[NewTask { parent: Some(id("loop")), ..of_kind("child", "loops", "spec") }]);
+    assert!(look(7), "one waits for its parent, in no index");
 }

@@ -2,14 +2,14 @@
 //! and tasks in pages, for whoever wants to see all of them.
 
 use async_trait::async_trait;
-use rota_core::UnixMillis;
+use rota_core::{Status, UnixMillis};
 
 use super::gateway::day_of;
 use super::read::{TaskView, views};
 use super::{Call, Cx};
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{AnyTx, BlockRow, QueueRow, StatusCount, Tx, UsageFilter, UsageRow};
+use crate::tx::{AnyTx, BlockRow, Filter, HeadQuery, QueueRow, StatusCount, Tx, UsageFilter, UsageRow};
 use crate::upkeep::Upkeep;
 
 /// Looks at everything in one snapshot. Counts every task, so it takes its time on a large store.
@@ -44,7 +44,7 @@ impl Intent for Overview {
         let cx = Cx::open(tx, &self.call).await?;
         let mut queues = Vec::new();
         for queue in tx.queues(&cx.scope).await? {
-            let counts = tx.count(queue.key, &crate::tx::Filter::default()).await?;
+            let counts = tx.count(queue.key, &Filter::default()).await?;
             queues.push((queue, counts));
         }
         let blocks = tx.blocks().await?;
@@ -52,6 +52,66 @@ impl Intent for Overview {
         let usage = tx.usage(&usage).await?;
         Ok(Seen { now: cx.now, queues, blocks, usage })
     }
+}
+
+/// Looks whether anything runs or may run, and which upstreams are blocked, without counting where an index tells.
+#[derive(Clone, Debug)]
+pub struct Glance {
+    /// Where, when, who.
+    pub call: Call,
+}
+
+/// What a glance shows.
+#[derive(Clone, Debug)]
+pub struct Glanced {
+    /// When.
+    pub now: UnixMillis,
+    /// Whether a task is active, or open and not blocked.
+    pub is_busy: bool,
+    /// Every upstream that ever pushed back.
+    pub blocks: Vec<BlockRow>,
+}
+
+#[async_trait]
+impl Intent for Glance {
+    type Output = Glanced;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Glanced> {
+        let cx = Cx::open(tx, &self.call).await?;
+        let mut is_busy = false;
+        for queue in tx.queues(&cx.scope).await? {
+            is_busy = is_busy || is_queue_busy(tx, &cx, &queue).await?;
+        }
+        Ok(Glanced { now: cx.now, is_busy, blocks: tx.blocks().await? })
+    }
+}
+
+async fn is_queue_busy(tx: &mut AnyTx, cx: &Cx, queue: &QueueRow) -> Result<bool, Fault> {
+    if !tx.active_by_kind(queue.key).await?.is_empty() || tx.next_due(queue.key).await?.is_some() {
+        return Ok(true);
+    }
+    let heads = HeadQuery {
+        queue: queue.key,
+        bucketed: cx.policy(&queue.name).is_bucketed(),
+        after: None,
+        per_bucket: 1,
+        now: cx.now,
+        overdue_before: None,
+        host: None,
+        full_kinds: &[],
+        only_kinds: None,
+        filter: &Filter::default(),
+    };
+    if tx.heads(&heads).await?.is_some() {
+        return Ok(true);
+    }
+    // What waits for a parent or an artifact is in no index.
+    let counts = tx.count(queue.key, &Filter::default()).await?;
+    Ok(counts.iter().any(|count| count.status == Status::Open && !count.blocked))
 }
 
 /// Tasks of every queue by their insertion number.
