@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 /// A text that nobody changes. Its clones share it: a task is copied with every step, what is written in it is not.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 #[serde(transparent)]
 pub struct Text(Arc<str>);
 
@@ -18,6 +17,22 @@ impl Text {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// Any text, for whoever reads or writes it.
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Text {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        String::schema_name()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        String::json_schema(generator)
     }
 }
 
