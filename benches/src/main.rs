@@ -40,7 +40,7 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   cold-start                   rota task peek and claim beside a cold sqlite3 (needs rota and sqlite3)
   mcp                          what MCP over stdio adds to a verb (needs rota)
   gateway                      rota gateway beside nginx, LiteLLM and Portkey (needs rota and nginx; see the docs)
-  serve                        rota serve on 1,000,000 tasks: one, a page, /metrics, 200 listeners (needs rota)
+  serve                        rota serve on 1,000,000 tasks: one, a page, /metrics, 200 listeners (needs rota, taskset)
   top                          rota top with 10,000 tasks in a terminal (needs rota and tmux)
   plan-sync                    a plan of 10,000 lines, twice
   sched-lease                  100 leases in one transaction from 10,000 and 1,000,000 entries, and a plan

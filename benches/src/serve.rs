@@ -39,20 +39,20 @@ pub fn run(options: &Options) -> Result<()> {
     let tasks = options.pick(2_000, 1_000_000);
     drop(backlog::fill(&database, "tasks", tasks, Shape::Runnable)?);
     let cx = Context::new(SqliteStore::open(&database)?);
-    let mut server = Server::start(&rota, folder.path(), &database)?;
-    let mut bare = Server::bare(&database)?;
+    let server = Server::start(&rota, folder.path(), &database)?;
+    let bare = Server::bare(&database)?;
     println!("| {tasks} tasks | the verb in process | bare query | `rota serve` | ratio | target | |");
     println!("|---|---|---|---|---|---|---|");
+    let all_cores = format!("0-{}", std::thread::available_parallelism()?.get() - 1);
     let together = [std::process::id(), bare.pid, server.pid];
     together.iter().try_for_each(|pid| pin(*pid, "0"))?;
     compare(&cx, &bare, &server, tasks, options.pick(20, 2_000), Asked::Task)?;
     compare(&cx, &bare, &server, tasks, options.pick(20, 300), Asked::Page)?;
-    bare.end()?;
-    together.iter().filter(|pid| **pid != bare.pid).try_for_each(|pid| pin(*pid, "0-1"))?;
+    drop(bare);
+    [std::process::id(), server.pid].iter().try_for_each(|pid| pin(*pid, &all_cores))?;
     let mut connection = server.connect()?;
     metrics(&server, &mut connection)?;
-    listeners(options, &cx, &server)?;
-    server.end()
+    listeners(options, &cx, &server)
 }
 
 /// What is asked for, in process and over HTTP.
@@ -234,7 +234,7 @@ fn columns_of(mut rows: rusqlite::Rows<'_>) -> Result<Vec<u8>> {
 
 /// `rota serve`, where it listens and what it wants to see.
 struct Server {
-    child: Option<Child>,
+    child: Child,
     pid: u32,
     address: String,
     token: String,
@@ -258,7 +258,7 @@ impl Server {
             said.trim().strip_prefix("listening on http://").and_then(|rest| rest.split_once(", token in "));
         let (address, file) = place.ok_or(said.clone())?;
         let token = std::fs::read_to_string(file)?.trim().to_owned();
-        Ok(Self { pid: child.id(), child: Some(child), address: address.to_owned(), token })
+        Ok(Self { pid: child.id(), child, address: address.to_owned(), token })
     }
 
     /// The bare query, see [`be_bare`].
@@ -268,7 +268,7 @@ impl Server {
         let mut address = String::new();
         BufReader::new(child.stdout.take().ok_or("no pipe")?).read_line(&mut address)?;
         let address = address.trim().to_owned();
-        Ok(Self { pid: child.id(), child: Some(child), address, token: "x".repeat(64) })
+        Ok(Self { pid: child.id(), child, address, token: "x".repeat(64) })
     }
 
     fn connect(&self) -> Result<BufReader<TcpStream>> {
@@ -307,12 +307,11 @@ impl Server {
         let text = String::from_utf8(body)?;
         if status.as_deref() == Some("200") { Ok(text) } else { Err(format!("{path}: {text}").into()) }
     }
+}
 
-    fn end(&mut self) -> Result<()> {
-        if let Some(child) = &mut self.child {
-            child.kill()?;
-            child.wait()?;
-        }
-        Ok(())
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }

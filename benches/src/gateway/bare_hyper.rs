@@ -9,29 +9,20 @@ use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
+use super::stub::listen;
 use crate::Result;
 
-/// Listens, says on which port, and passes on until it is killed.
+/// The body of the proxy.
 pub fn be_bare_hyper(arguments: &[String]) -> Result<()> {
     let [upstream] = arguments else { return Err("bare-hyper: wrong arguments".into()) };
     let upstream: SocketAddr = upstream.parse()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        println!("{}", listener.local_addr()?.port());
-        loop {
-            let (stream, _) = listener.accept().await?;
-            // A client that breaks off is none of ours.
-            tokio::spawn(async move { drop(serve(stream, upstream).await) });
-        }
-    })
+    listen(move |stream| serve(stream, upstream))
 }
 
 async fn serve(stream: TcpStream, upstream: SocketAddr) -> Result<()> {
-    stream.set_nodelay(true)?;
     let onward = TcpStream::connect(upstream).await?;
     onward.set_nodelay(true)?;
     let (sender, connection) = client::handshake(TokioIo::new(onward)).await?;

@@ -12,8 +12,16 @@ const EVENT: &str = "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta
 const EVENTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Listens, says on which port, and serves until it is killed.
+/// The body of the stub.
 pub fn be_stub() -> Result<()> {
+    listen(serve)
+}
+
+/// Listens, says on which port, and serves each connection until the process is killed.
+pub fn listen<E, F>(serve: impl Fn(TcpStream) -> F) -> Result<()>
+where
+    F: Future<Output = std::result::Result<(), E>> + Send + 'static,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -22,7 +30,8 @@ pub fn be_stub() -> Result<()> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             // A client that breaks off is none of ours.
-            tokio::spawn(async move { drop(serve(stream).await) });
+            let served = serve(stream);
+            tokio::spawn(async move { drop(served.await) });
         }
     })
 }

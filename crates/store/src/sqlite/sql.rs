@@ -323,6 +323,7 @@ pub const GATE_TOKEN: &str =
 #[cfg(feature = "conformance")]
 pub const SERVED: &[(&str, &str, &str)] = &[
     ("TASK", TASK, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
+    ("TASK_TO_READ", TASK_TO_READ, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
     ("TASK_BY_SEQ", TASK_BY_SEQ, "t PRIMARY KEY (rowid=?)"),
     ("PAGE", PAGE, "t PRIMARY KEY (rowid>?)"),
     ("CHILDREN", CHILDREN, "t tasks_children (scope=? AND parent=?)"),
