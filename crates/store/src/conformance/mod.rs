@@ -214,6 +214,7 @@ macro_rules! conformance_suite {
                 lists_and_counts
                 the_tree_of_blockers
                 a_glance_agrees_with_the_counts
+                pages_show_each_task_as_it_is
             }
             races {
                 renew_against_reclaim

@@ -11,7 +11,7 @@ use super::lab::{
 use super::{Lab, Subject};
 use crate::intents::add::NewTask;
 use crate::intents::claim::{Claim, Wanted};
-use crate::intents::overview::{Glance, Overview};
+use crate::intents::overview::{Glance, Overview, Page};
 use crate::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, TaskView, Why};
 
 fn peek<S: Subject>(lab: &Lab<'_, S>, queue: &str, now: UnixMillis, limit: usize) -> Peek {
@@ -227,4 +227,23 @@ pub fn a_glance_agrees_with_the_counts<S: Subject>(subject: &S) {
     assert!(!look(6));
     lab.add(at(7), &[NewTask { parent: Some(id("loop")), ..of_kind("child", "loops", "spec") }]);
     assert!(look(7), "one waits for its parent, in no index");
+}
+
+/// Every task is on one page, in the order of insertion, and looks as it does by itself.
+pub fn pages_show_each_task_as_it_is<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.add(
+        at(1),
+        &[new("a"), after("b", &["a"]), after("c", &["b", "a"]), of_kind("loop", "loops", "plan")],
+    );
+    let (mut paged, mut place) = (Vec::new(), 0);
+    loop {
+        let page = lab.ok(&Page { call: lab.call(at(2)), after: place, limit: 3 });
+        let Some(last) = page.last() else { break };
+        place = last.task.seq;
+        paged.extend(page);
+    }
+    let alone = |name: &str| lab.ok(&Show { call: lab.call(at(2)), id: id(name) }).0;
+    assert_eq!(paged, ["a", "b", "c", "loop"].map(alone));
+    assert_eq!(paged[2].deps, [id("a"), id("b")]);
 }
