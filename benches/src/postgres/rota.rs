@@ -15,7 +15,15 @@ use rota_store::postgres::PostgresStore;
 use tokio::sync::Barrier;
 
 use crate::Result;
-use crate::worker::Mode;
+
+/// How a worker goes about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// Tasks in one claim.
+    pub limit: usize,
+    /// Whether what is held is settled together with the next claim, or by itself.
+    pub fused: bool,
+}
 
 /// Turns that are not measured: statements get prepared, plans cached.
 const WARM_UP: usize = 8;
@@ -52,8 +60,8 @@ async fn settle(
 }
 
 /// One turn: how many tasks it got done.
-async fn turn(store: &PostgresStore, claim: &Claim, mode: Mode, held: &mut Vec<Grant>) -> Result<usize> {
-    if mode == Mode::Fused {
+async fn turn(store: &PostgresStore, claim: &Claim, way: Way, held: &mut Vec<Grant>) -> Result<usize> {
+    if way.fused {
         *held = settle(store, claim, std::mem::take(held), Some(claim.clone())).await?;
         return Ok(held.len());
     }
@@ -68,19 +76,19 @@ async fn turn(store: &PostgresStore, claim: &Claim, mode: Mode, held: &mut Vec<G
 async fn work(
     store: PostgresStore,
     agent: String,
-    mode: Mode,
+    way: Way,
     length: Duration,
     start: Arc<Barrier>,
 ) -> Result<(usize, f64)> {
-    let claim = claim(&agent, if let Mode::Pair(limit) = mode { limit } else { 1 });
+    let claim = claim(&agent, way.limit);
     let mut held = Vec::new();
     for _ in 0..WARM_UP {
-        turn(&store, &claim, mode, &mut held).await?;
+        turn(&store, &claim, way, &mut held).await?;
     }
     start.wait().await;
     let (began, mut tasks) = (Instant::now(), 0);
     while began.elapsed() < length {
-        let count = turn(&store, &claim, mode, &mut held).await?;
+        let count = turn(&store, &claim, way, &mut held).await?;
         if count == 0 {
             return Err("the backlog ran out".into());
         }
@@ -90,14 +98,14 @@ async fn work(
 }
 
 /// Tasks claimed and settled in a second by so many workers of one process.
-pub async fn claims(url: &str, mode: Mode, workers: usize, length: Duration) -> Result<f64> {
+pub async fn claims(url: &str, way: Way, workers: usize, length: Duration) -> Result<f64> {
     let store = PostgresStore::open(url).await?;
     let start = Arc::new(Barrier::new(workers));
     let mut running = tokio::task::JoinSet::new();
     for number in 0..workers {
         let (store, start) = (store.clone(), Arc::clone(&start));
         running.spawn(async move {
-            let done = work(store, format!("agent-{number}"), mode, length, start).await;
+            let done = work(store, format!("agent-{number}"), way, length, start).await;
             done.map_err(|error| error.to_string())
         });
     }

@@ -11,7 +11,6 @@ use super::{Bench, peers, rota};
 use crate::Result;
 use crate::options::Options;
 use crate::stats::{median, median_ratio, verdict};
-use crate::worker::Mode;
 
 const WORKERS: [usize; 3] = [1, 4, 16];
 
@@ -37,7 +36,7 @@ pub fn run(options: &Options) -> Result<()> {
 enum Subject {
     Same(&'static str, usize),
     Bare,
-    Rota(Mode),
+    Rota(rota::Way),
     Peer(peers::Peer),
 }
 
@@ -60,10 +59,9 @@ impl Subject {
                 bench.script("bare_fill.sql", "bare", backlog(1, seconds))?;
                 bench.pgbench("bare_pair.sql", "bare", workers, length)
             }
-            Self::Rota(mode) => {
-                let batch = if let Mode::Pair(limit) = mode { limit } else { 1 };
-                bench.script("fill.sql", "rota", backlog(batch, seconds))?;
-                runtime.block_on(rota::claims(&bench.url("rota"), mode, workers, length))
+            Self::Rota(way) => {
+                bench.script("fill.sql", "rota", backlog(way.limit, seconds))?;
+                runtime.block_on(rota::claims(&bench.url("rota"), way, workers, length))
             }
             Self::Peer(peer) => {
                 let folder = peers::installed().ok_or("run benches/peers/install first")?;
@@ -134,12 +132,16 @@ fn claims(
     Ok(())
 }
 
+fn ours(limit: usize, fused: bool) -> Subject {
+    Subject::Rota(rota::Way { limit, fused })
+}
+
 fn singles(with_peers: bool) -> Vec<(&'static str, Subject)> {
     let mut list = vec![
         ("pgbench, the same writes", Subject::Same("same_pair.sql", 1)),
         ("pgbench, bare claim and delete", Subject::Bare),
-        ("Rota, claim, then done", Subject::Rota(Mode::Pair(1))),
-        ("Rota, done and next claim in one", Subject::Rota(Mode::Fused)),
+        ("Rota, claim, then done", ours(1, false)),
+        ("Rota, done and next claim in one", ours(1, true)),
     ];
     if with_peers {
         list.extend(peers::ONE_AT_A_TIME.map(|peer| (peer.name, Subject::Peer(peer))));
@@ -150,13 +152,15 @@ fn singles(with_peers: bool) -> Vec<(&'static str, Subject)> {
 fn batches(with_peers: bool) -> Vec<(&'static str, Subject)> {
     let mut list = vec![
         ("pgbench, the same writes, 100", Subject::Same("same_pair_100.sql", 100)),
-        ("Rota, batches of 100", Subject::Rota(Mode::Pair(100))),
+        ("Rota, claim 100, then done", ours(100, false)),
+        ("Rota, done and the next 100 in one", ours(100, true)),
     ];
     if with_peers {
         list.extend(peers::BATCHES.map(|peer| (peer.name, Subject::Peer(peer))));
     } else {
         list.push(("pgbench, the same writes, 10", Subject::Same("same_pair_10.sql", 10)));
-        list.push(("Rota, batches of 10", Subject::Rota(Mode::Pair(10))));
+        list.push(("Rota, claim 10, then done", ours(10, false)));
+        list.push(("Rota, done and the next 10 in one", ours(10, true)));
     }
     list
 }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::ToSql;
 
+use super::Object;
 use super::again::Found;
 use super::ask::Answer;
 use super::one::{Common, OneClaim, OneDone, Texts};
@@ -53,7 +54,7 @@ impl PostgresTx {
             None => self.call(&shared.texts.turn_at_once, &turn.values(), turn.call).await?,
         };
         let result = match answer {
-            Answer::Rows(rows) if one.is_some() => turn.read_one(&rows)?,
+            Answer::Rows(rows) if one.is_some() => self.read_one(&turn, &rows).await?,
             Answer::Rows(rows) => turn.read(&rows)?,
             Answer::Lost(met) => self.find_turn(&turn, met).await?,
         };
@@ -63,6 +64,69 @@ impl PostgresTx {
             self.done_before = Some(result.clone());
         }
         Ok(result)
+    }
+
+    /// What the statement for one says, row by row.
+    async fn read_one(&mut self, turn: &Turn<'_>, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
+        let mut done = DoneAtOnce { steps: vec![None; turn.work.steps.len()], granted: None };
+        for row in rows {
+            if get(row, 0)? {
+                done.granted.get_or_insert_default();
+            }
+            let Some(record) = get::<Option<Record<'_>>>(row, 2)? else { continue };
+            let queue = self.queue_name(get(&record, 3)?).await?;
+            let task = row::task_in(&record, queue)?.task;
+            if get(row, 1)? {
+                let blockers = self.blockers_of_grant(&task).await?;
+                done.granted.get_or_insert_default().push(Grant { task, blockers });
+            } else {
+                done.steps = vec![Some(task)];
+            }
+        }
+        Ok(done)
+    }
+
+    /// What a queue is called, asked for once.
+    async fn queue_name(&mut self, key: i64) -> Result<String, Fault> {
+        if let Some(name) = self.shared.known_queues().get(&key) {
+            return Ok(name.clone());
+        }
+        let shared = Arc::clone(&self.shared);
+        let rows = self.read_after(&shared.texts.one.queue_name, &[&key]).await?;
+        let Some(row) = rows.first() else {
+            return Err(Fault::Unreadable {
+                problem: format!("a task names queue {key}, which is not there"),
+            });
+        };
+        let name: String = get(row, 0)?;
+        shared.known_queues().insert(key, name.clone());
+        Ok(name)
+    }
+
+    /// What a task that was granted waited for: nothing, if nothing happened to it but its creation and this.
+    async fn blockers_of_grant(&mut self, task: &Task) -> Result<Vec<Blocker>, Fault> {
+        if task.events <= 2 {
+            return Ok(Vec::new());
+        }
+        let shared = Arc::clone(&self.shared);
+        let rows =
+            self.read_after(&shared.texts.one.blockers, &[&task.scope.as_str(), &task.id.as_str()]).await?;
+        rows.iter().map(row::blocker).collect()
+    }
+
+    /// Reads what belongs to the answer of something that is done and stays done: once more at another connection if
+    /// this one is lost.
+    async fn read_after(&mut self, text: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<PgRow>, Fault> {
+        let shared = Arc::clone(&self.shared);
+        match shared.rows(self.client(), text, values).await {
+            Err(fault) if fault.exit_code() == 75 => {
+                drop(self.client.take().map(Object::take));
+                let unknown = |fault: Fault| shared.unknown(&fault.to_string());
+                self.client = Some(shared.client().await.map_err(unknown)?);
+                shared.rows(self.client(), text, values).await.map_err(unknown)
+            }
+            answer => answer,
+        }
     }
 
     /// What a turn did whose answer was lost.
@@ -181,33 +245,6 @@ impl Turn<'_> {
             None => None,
         };
         Ok(DoneAtOnce { steps: self.steps(&settled), granted })
-    }
-
-    /// What the statement for one says: whether a claim was tried, the grant and its blockers, what was settled and its
-    /// queue; the last two alone if there was no claim.
-    fn read_one(&self, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
-        let Some(row) = rows.first() else { return Ok(DoneAtOnce { steps: vec![None], granted: None }) };
-        let mut steps = Vec::new();
-        if !self.done.ids.is_empty() {
-            let at = if self.claim.is_some() { 3 } else { 0 };
-            let settled: Option<Record<'_>> = get(row, at)?;
-            let named = |record: Record<'_>| Ok(row::task_in(&record, get(row, at + 1)?)?.task);
-            steps.push(settled.map(named).transpose()?);
-        }
-        let Some(claim) = &self.claim else { return Ok(DoneAtOnce { steps, granted: None }) };
-        if !get::<bool>(row, 0)? {
-            return Ok(DoneAtOnce { steps, granted: None });
-        }
-        let granted: Option<Record<'_>> = get(row, 1)?;
-        let grant = |record: Record<'_>| {
-            let queue = claim.queue.clone().unwrap_or_default();
-            Ok::<_, Fault>(Grant {
-                task: row::task_in(&record, queue)?.task,
-                blockers: blockers(get(row, 2)?)?,
-            })
-        };
-        let granted = granted.map(grant).transpose()?;
-        Ok(DoneAtOnce { steps, granted: Some(granted.into_iter().collect()) })
     }
 }
 

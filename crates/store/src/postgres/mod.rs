@@ -32,7 +32,7 @@ mod wire;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::fault::Fault;
@@ -64,6 +64,8 @@ struct Shared {
     schema: String,
     /// The policy of each scope as last seen.
     policies: Mutex<BTreeMap<String, Option<Arc<Published>>>>,
+    /// Queues by their keys, as they were met: they keep their names.
+    queue_names: Mutex<BTreeMap<i64, String>>,
     texts: Texts,
     calls: Calls,
 }
@@ -131,6 +133,7 @@ impl PostgresStore {
             place,
             schema,
             policies: Mutex::new(BTreeMap::new()),
+            queue_names: Mutex::new(BTreeMap::new()),
         });
         Ok(Self { shared })
     }
@@ -149,6 +152,10 @@ impl PostgresStore {
 impl Shared {
     async fn client(&self) -> Result<Object, Fault> {
         self.pool.get().await.map_err(|error| faults::of_pool(&self.place, self.pool_wait, error))
+    }
+
+    fn known_queues(&self) -> MutexGuard<'_, BTreeMap<i64, String>> {
+        self.queue_names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fault(&self, error: tokio_postgres::Error) -> Fault {
@@ -170,8 +177,9 @@ pub fn statements(schema: &str) -> [Vec<(&'static str, String, &'static str)>; 2
             ("claim one, anything expired", one.claim.clone(), "tasks_active"),
             ("claim one, anything due", one.claim, "tasks_cooling"),
             ("settle one", one.done, "tasks_scope_id_key"),
-            ("settle and claim one", one.both, "tasks_plain"),
-            ("ADD_ONE", named(sql::ADD_ONE), "tasks_scope_id_key"),
+            ("settle and claim one", one.both.clone(), "tasks_plain"),
+            ("settle one and claim", one.both, "tasks_scope_id_key"),
+            ("ADD_ONE", named(sql::ADD_ONE), "retired_pkey"),
         ],
     ]
 }

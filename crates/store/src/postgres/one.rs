@@ -15,6 +15,10 @@ pub(super) struct Texts {
     pub done: String,
     /// Settles, then grants.
     pub both: String,
+    /// What a granted task waited for.
+    pub blockers: String,
+    /// What a queue is called.
+    pub queue_name: String,
 }
 
 /// What every statement is told.
@@ -64,96 +68,127 @@ const SITUATION: &str = "situation AS MATERIALIZED (SELECT n.now, q.key, q.pause
              AND t.next_eligible_at <= n.now) AS is_plain \
      FROM (SELECT {now} AS now) n LEFT JOIN {schema}.queues q ON q.scope = @scope AND q.name = @queue)";
 
-const SETTLED: &str = "settled AS (UPDATE {schema}.tasks t SET status = 'done', lease_expires_at = NULL, \
-         result = @result::text, finished_at = a.now, updated_at = a.now, events = t.events + 1, stage = 0 \
-     FROM {from} a WHERE t.scope = @scope AND t.id = @id AND t.status = 'active' \
+/// What may be settled by this row alone: whoever waits for its lock judges anew.
+const MAY_SETTLE: &str = "t.scope = @scope AND t.id = @id AND t.status = 'active' \
          AND (@fence::bigint IS NULL OR t.fence = @fence) \
          AND (@holder::text IS NULL OR t.assignee IS NULL OR t.assignee = @holder) \
-         AND t.result IS NULL AND t.limited_in_row = 0 AND NOT t.awaited AND {if} \
-     RETURNING t, t.queue, t.events, t.fence, a.now), \
-     told AS (INSERT INTO {schema}.journal \
-         (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, call, data) \
-     SELECT @scope, @id, s.events, s.now, 'done', 'active', 'done', @actor, s.fence, @version, @call::bigint, \
-         '{\"outcome\":\"done\",\"changes\":{\"finishedAt\":\"' || {time of s.now} || @tail FROM settled s)";
+         AND t.result IS NULL AND t.limited_in_row = 0 AND NOT t.awaited";
 
-const GRANTED: &str = "picked AS MATERIALIZED (SELECT t.seq, t.started_at FROM {schema}.tasks t \
+const SETTLED: &str = "changed AS (UPDATE {schema}.tasks t SET status = 'done', lease_expires_at = NULL, \
+         result = @result::text, finished_at = a.now, updated_at = a.now, events = t.events + 1, stage = 0 \
+     FROM (SELECT {now} AS now) a WHERE {may settle} AND {same_policy} \
+     RETURNING t, t.id, t.events, t.fence, a.now)";
+
+const HELD: &str = "held AS MATERIALIZED (SELECT t.seq FROM {schema}.tasks t WHERE {may settle} \
+         AND (SELECT a.same_policy AND a.key IS NOT NULL FROM situation a) FOR NO KEY UPDATE)";
+
+const PICKED: &str = "picked AS MATERIALIZED (SELECT t.seq, t.started_at FROM {schema}.tasks t \
      WHERE t.queue = (SELECT a.key FROM situation a WHERE a.same_policy AND a.is_plain AND NOT a.paused AND {if}) \
          AND t.stage = 2 AND NOT t.bucketed \
          AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= (SELECT a.now FROM situation a)) \
          AND (t.host = '' OR @host::text IS NULL OR t.host = @host) \
-     ORDER BY t.sort_priority, t.created_at, t.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED), \
-     granted AS (UPDATE {schema}.tasks t SET status = 'active', fence = t.fence + 1, assignee = @agent::text, \
-         lease_expires_at = least(a.now + @ttl::bigint, 253402207200000), started_at = a.now, updated_at = a.now, \
+     ORDER BY t.sort_priority, t.created_at, t.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)";
+
+const GRANTED: &str = "changed AS (UPDATE {schema}.tasks t SET status = 'active', fence = t.fence + 1, \
+         assignee = @agent::text, lease_expires_at = {lease end}, started_at = a.now, updated_at = a.now, \
          events = t.events + 1, stage = 0 \
      FROM picked p, situation a WHERE t.seq = p.seq \
      RETURNING t, t.id, t.events, t.fence, t.lease_expires_at, t.triggered_by, t.artifact_present, a.now, \
-         p.started_at IS NOT DISTINCT FROM a.now AS same_start), \
-     journalled AS (INSERT INTO {schema}.journal \
+         p.started_at IS NOT DISTINCT FROM a.now AS same_start)";
+
+/// One update of two rows: to open the table for another one would cost a quarter of the whole.
+const BOTH: &str = "changed AS (UPDATE {schema}.tasks t SET status = CASE WHEN b.grants THEN 'active' ELSE 'done' END, \
+         fence = CASE WHEN b.grants THEN t.fence + 1 ELSE t.fence END, \
+         assignee = CASE WHEN b.grants THEN @agent::text ELSE t.assignee END, \
+         lease_expires_at = CASE WHEN b.grants THEN {lease end} END, \
+         started_at = CASE WHEN b.grants THEN a.now ELSE t.started_at END, \
+         finished_at = CASE WHEN b.grants THEN t.finished_at ELSE a.now END, \
+         result = CASE WHEN b.grants THEN t.result ELSE @result::text END, \
+         updated_at = a.now, events = t.events + 1, stage = 0 \
+     FROM (SELECT h.seq, false AS grants, NULL::bigint AS started_at FROM held h \
+         UNION ALL SELECT p.seq, true, p.started_at FROM picked p) b, situation a WHERE t.seq = b.seq \
+     RETURNING t, t.id, t.events, t.fence, t.lease_expires_at, t.triggered_by, t.artifact_present, a.now, b.grants, \
+         b.started_at IS NOT DISTINCT FROM a.now AS same_start)";
+
+const LEASE_END: &str = "least(a.now + @ttl::bigint, 253402207200000)";
+
+/// Tells the journal; the three words and the data are those of the event.
+const TOLD: &str = "told AS (INSERT INTO {schema}.journal \
          (scope, task, number, at, kind, from_status, to_status, actor, fence, policy, call, data) \
-     SELECT @scope, g.id, g.events, g.now, 'granted', 'open', 'active', @actor, g.fence, @version, @call::bigint, \
-         @head || g.fence || ',\"leaseExpiresAt\":\"' || {time of g.lease_expires_at} \
-         || CASE WHEN g.same_start THEN '' ELSE '\",\"startedAt\":\"' || {time of g.now} END \
-         || CASE WHEN g.triggered_by IS NULL THEN '\"}}' \
-             ELSE '\"},\"facts\":{\"artifactPresent\":' || g.artifact_present::text || '}}' END FROM granted g)";
+     SELECT @scope, c.id, c.events, c.now, {words}, @actor, c.fence, @version, @call::bigint, {data} FROM changed c)";
+const DONE_DATA: &str = "'{\"outcome\":\"done\",\"changes\":{\"finishedAt\":\"' || {time of c.now} || @tail";
+const GRANT_DATA: &str = "@head || c.fence || ',\"leaseExpiresAt\":\"' || {time of c.lease_expires_at} \
+     || CASE WHEN c.same_start THEN '' ELSE '\",\"startedAt\":\"' || {time of c.now} END \
+     || CASE WHEN c.triggered_by IS NULL THEN '\"}}' \
+         ELSE '\"},\"facts\":{\"artifactPresent\":' || c.artifact_present::text || '}}' END";
 
-/// A task that had no events but its creation and this grant has no blockers.
-const BLOCKERS: &str = "CASE WHEN g.events > 2 THEN (SELECT json_agg(json_build_object('id', b.id, 'title', b.title, \
-         'status', b.status, 'result', b.result) ORDER BY b.id)::text \
-     FROM {schema}.edges e JOIN {schema}.tasks b ON b.scope = e.scope AND b.id = e.blocker \
-     WHERE e.scope = @scope AND e.task = g.id) END";
+/// The event of what was settled.
+fn told_done() -> String {
+    TOLD.replace("{words}", "'done', 'active', 'done'").replace("{data}", DONE_DATA)
+}
 
-/// The queue of what was settled may be another one.
-const QUEUE: &str = "(SELECT q.name FROM {schema}.queues q WHERE q.key = s.queue)";
+/// The event of what was granted.
+fn told_grant() -> String {
+    TOLD.replace("{words}", "'granted', 'open', 'active'").replace("{data}", GRANT_DATA)
+}
+
+/// The events of both.
+fn told_both() -> String {
+    let either = |grant: &str, done: &str| format!("CASE WHEN c.grants THEN {grant} ELSE {done} END");
+    let words = [("'granted'", "'done'"), ("'open'", "'active'"), ("'active'", "'done'")];
+    let words = words.map(|(grant, done)| either(grant, done)).join(", ");
+    TOLD.replace("{words}", &words).replace("{data}", &either(GRANT_DATA, DONE_DATA))
+}
+
+/// What the pieces stand for, then the numbers of the values.
+fn finish(text: String, schema: &str, names: &[&str]) -> String {
+    let pieces = [
+        ("{may settle}", MAY_SETTLE),
+        ("{lease end}", LEASE_END),
+        ("{same_policy}", SAME_POLICY),
+        ("{now}", NOW),
+        ("{schema}", schema),
+    ];
+    let text = pieces.iter().fold(text, |text, (name, piece)| text.replace(name, piece));
+    let text = ["c.now", "c.lease_expires_at"].iter().fold(text, |text, at| {
+        let said = format!(
+            "to_char(timestamp 'epoch' + {at} * interval '1 millisecond', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+        );
+        text.replace(&format!("{{time of {at}}}"), &said)
+    });
+    let numbered =
+        |text: String, (place, name): (usize, &&str)| text.replace(name, &format!("${}", place + 1));
+    names.iter().enumerate().fold(text, numbered)
+}
 
 impl Texts {
-    /// For a schema.
+    /// For a schema. Each answers with rows of: whether a claim was tried, whether this is the grant, the task.
     pub fn of(schema: &str) -> Self {
-        let finish = |text: String, names: &[&str]| {
-            let text = text.replace("{same_policy}", SAME_POLICY).replace("{now}", NOW);
-            let text = ["s.now", "g.now", "g.lease_expires_at"].iter().fold(text, |text, at| {
-                let said = format!(
-                    "to_char(timestamp 'epoch' + {at} * interval '1 millisecond', \
-                     'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
-                );
-                text.replace(&format!("{{time of {at}}}"), &said)
-            });
-            let text = text.replace("{schema}", schema);
-            let numbered =
-                |text: String, (place, name): (usize, &&str)| text.replace(name, &format!("${}", place + 1));
-            names.iter().enumerate().fold(text, numbered)
-        };
         let situation = |other: &str| SITUATION.replace("{other}", other);
-        let settled = |from: &str, only: &str| SETTLED.replace("{from}", from).replace("{if}", only);
-        let granted = |only: &str| GRANTED.replace("{if}", only);
+        let picked = |only: &str| PICKED.replace("{if}", only);
+        let claim = format!(
+            "WITH {}, {}, {GRANTED}, {} SELECT a.same_policy AND a.key IS NOT NULL AND a.is_plain, true, c.t \
+             FROM situation a LEFT JOIN changed c ON true",
+            situation(""),
+            picked("true"),
+            told_grant()
+        );
+        let done = format!("WITH {SETTLED}, {} SELECT false, false, c.t FROM changed c", told_done());
+        // A claim that will be refused settles nothing, and what is not settled makes no room for a claim.
+        let both = format!(
+            "WITH {}, {HELD}, {}, {BOTH}, {} \
+             SELECT a.same_policy AND a.is_plain AND EXISTS (SELECT 1 FROM held), c.grants, c.t \
+             FROM situation a LEFT JOIN changed c ON true",
+            situation("AND t.id <> @id"),
+            picked("EXISTS (SELECT 1 FROM held)"),
+            told_both()
+        );
         Self {
-            claim: finish(
-                format!(
-                    "WITH {}, {} SELECT a.same_policy AND a.key IS NOT NULL AND a.is_plain, g.t, {BLOCKERS} \
-                     FROM situation a LEFT JOIN granted g ON true",
-                    situation(""),
-                    granted("true")
-                ),
-                &[&COMMON[..], &CLAIM[..]].concat(),
-            ),
-            done: finish(
-                format!(
-                    "WITH {} SELECT s.t, {QUEUE} FROM settled s",
-                    settled("(SELECT {now} AS now)", SAME_POLICY)
-                ),
-                &[&COMMON[..], &DONE[..]].concat(),
-            ),
-            both: finish(
-                format!(
-                    "WITH {}, {}, {} SELECT a.same_policy AND a.is_plain AND EXISTS (SELECT 1 FROM settled), g.t, \
-                     {BLOCKERS}, s.t, {QUEUE} \
-                     FROM situation a LEFT JOIN granted g ON true LEFT JOIN settled s ON true",
-                    situation("AND t.id <> @id"),
-                    // A claim that will be refused settles nothing.
-                    settled("situation", "a.same_policy AND a.key IS NOT NULL"),
-                    granted("EXISTS (SELECT 1 FROM settled)")
-                ),
-                &[&COMMON[..], &DONE[..], &CLAIM[..]].concat(),
-            ),
+            claim: finish(claim, schema, &[&COMMON[..], &CLAIM[..]].concat()),
+            done: finish(done, schema, &[&COMMON[..], &DONE[..]].concat()),
+            both: finish(both, schema, &[&COMMON[..], &DONE[..], &CLAIM[..]].concat()),
+            blockers: super::sql::BLOCKERS_OF_GRANT.replace("{schema}", schema),
+            queue_name: super::sql::QUEUE_NAME.replace("{schema}", schema),
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::{FromSql, Kind, ToSql, Type};
 
 use crate::fault::Fault;
-use crate::tx::{Row, Standing};
+use crate::tx::{Blocker, Row, Standing};
 
 type Read<T> = Result<T, Fault>;
 
@@ -166,6 +166,12 @@ pub(super) fn task_in(row: &impl Columns, queue: String) -> Read<Row> {
         events: unsigned(row, 36)?,
     };
     Ok(Row { task, open_blockers: unsigned(row, 37)? })
+}
+
+/// Reads one of the tasks that another waits for.
+pub(super) fn blocker(row: &PgRow) -> Read<Blocker> {
+    let (id, title) = (id(row, 0)?, get(row, 1)?);
+    Ok(Blocker { id, title, status: status(row, 2)?, result: json(row, 3)? })
 }
 
 /// Values of a statement, in order.

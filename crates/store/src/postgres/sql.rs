@@ -225,31 +225,36 @@ pub const ADD_GATE_TOKEN: &str = "INSERT INTO gate_tokens (hash, scope, task, le
 pub const GATE_TOKEN: &str =
     "SELECT hash, scope, task, level, made_at, expires_at FROM gate_tokens WHERE hash = $1";
 
+/// The same blockers, read outside a transaction; `{schema}` is the name of ours.
+pub const BLOCKERS_OF_GRANT: &str = "SELECT t.id, t.title, t.status, t.result FROM {schema}.edges e \
+     JOIN {schema}.tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = $1 AND e.task = $2 ORDER BY t.id";
+/// A queue keeps its name for ever.
+pub const QUEUE_NAME: &str = "SELECT name FROM {schema}.queues WHERE key = $1";
 /// Settles, then grants, in one round trip; `{schema}` is the name of ours.
 pub const TURN_AT_ONCE: &str = "SELECT * FROM {schema}.turn_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
      $13, $14, $15, $16, $17, $18)";
 /// Adds by one statement.
 pub const ADD_AT_ONCE: &str = "SELECT added_at, added FROM {schema}.add_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, \
      $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
-/// The same for one task: as a statement it takes half the server's time of the function.
-pub const ADD_ONE: &str = "WITH fresh AS MATERIALIZED (SELECT q.key, nextval('{schema}.tasks_seq_seq') AS seq, \
-         coalesce($6::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now \
-     FROM {schema}.queues q WHERE q.scope = $1 AND q.name = $2 \
+/// The same for one task: as a statement it takes half the server's time of the function. An id that is taken is an error
+/// of the index, which looks for it anyway.
+pub const ADD_ONE: &str = "WITH added AS (INSERT INTO {schema}.tasks (scope, id, queue, kind, priority, status, depth, \
+         parent_iteration, artifact_present, iteration, tries, attempts, limited_in_row, fence, next_eligible_at, \
+         open_since, host, title, description, category, steps, spec_ref, reference, payload, created_at, updated_at, \
+         events, open_blockers, stage, sort_priority, static_score, ready_at, guarded, bucketed) \
+     SELECT $1, $10, q.key, $11, $18::bigint, 'open', 0, $22::bigint, false, 0, 0, 0, 0, 0, $21::bigint, n.now, \
+         '', $12, $13::text, $14::text, $23::text, $15::text, $16::text, $17::text, n.now, n.now, 1, 0, \
+         CASE WHEN $21 > n.now THEN 1 ELSE 2 END, $19::bigint, $20::bigint, greatest($21, n.now), $7, $8 \
+     FROM (SELECT coalesce($6::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now) n, \
+         {schema}.queues q WHERE q.scope = $1 AND q.name = $2 \
          AND $3::text IS NOT DISTINCT FROM (SELECT p.version FROM {schema}.policies p WHERE p.scope = $1 \
              ORDER BY p.number DESC LIMIT 1) \
-         AND NOT EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.scope = $1 AND t.id = $10) \
-         AND NOT EXISTS (SELECT 1 FROM {schema}.retired r WHERE r.scope = $1 AND r.id = $10)), \
-     inserted AS (INSERT INTO {schema}.tasks (seq, scope, id, queue, kind, priority, status, depth, parent_iteration, \
-         artifact_present, iteration, tries, attempts, limited_in_row, fence, next_eligible_at, open_since, host, title, \
-         description, category, steps, spec_ref, reference, payload, created_at, updated_at, events, open_blockers, \
-         stage, sort_priority, static_score, ready_at, guarded, bucketed) OVERRIDING SYSTEM VALUE \
-     SELECT f.seq, $1, $10, f.key, $11, $18::bigint, 'open', 0, $22::bigint, false, 0, 0, 0, 0, 0, $21::bigint, f.now, \
-         '', $12, $13::text, $14::text, $23::text, $15::text, $16::text, $17::text, f.now, f.now, 1, 0, \
-         CASE WHEN $21 > f.now THEN 1 ELSE 2 END, $19::bigint, $20::bigint, greatest($21, f.now), $7, $8 FROM fresh f), \
+         AND NOT EXISTS (SELECT 1 FROM {schema}.retired r WHERE r.scope = $1 AND r.id = $10) \
+     RETURNING seq, created_at), \
      told AS (INSERT INTO {schema}.journal (scope, task, number, at, kind, to_status, actor, policy, call, data) \
-     SELECT $1, $10, 1, f.now, 'created', 'open', $5::text, $4, $9::bigint, '{\"seq\":' || f.seq || $24::text \
-         FROM fresh f) \
-     SELECT f.now, ARRAY[f.seq] FROM fresh f";
+     SELECT $1, $10, 1, a.created_at, 'created', 'open', $5::text, $4, $9::bigint, '{\"seq\":' || a.seq || $24::text \
+         FROM added a) \
+     SELECT a.created_at, ARRAY[a.seq] FROM added a";
 
 /// Tasks in the order of their insertion, with what is derived from them.
 pub const PAGE: &str = concat!(

@@ -301,11 +301,7 @@ impl Tx for PostgresTx {
     }
 
     async fn blockers(&mut self, scope: &str, id: &TaskId) -> Result<Vec<Blocker>, Fault> {
-        self.all(sql::BLOCKERS, &[&scope, &id.as_str()], |row| {
-            let (id, title) = (row::id(row, 0)?, get(row, 1)?);
-            Ok(Blocker { id, title, status: row::status(row, 2)?, result: row::json(row, 3)? })
-        })
-        .await
+        self.all(sql::BLOCKERS, &[&scope, &id.as_str()], row::blocker).await
     }
 
     async fn edges(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<(TaskId, TaskId)>, Fault> {
