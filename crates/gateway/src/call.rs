@@ -182,14 +182,14 @@ async fn read<'a>(
 
 /// What cannot be read is the provider's to refuse, and so is what names two.
 fn model_of(body: &[u8]) -> Arc<str> {
-    let mut models = Vec::new();
+    let (mut model, mut count) = (None, 0);
     let is_object = members::each(body, |name, value| {
         if name == b"model" {
-            models.push(value);
+            (model, count) = (members::text(value), count + 1);
         }
     });
-    match models[..] {
-        [model] if is_object => Arc::from(serde_json::from_slice::<String>(model).unwrap_or_default()),
+    match model {
+        Some(model) if is_object && count == 1 => Arc::from(model),
         _ => Arc::from(""),
     }
 }
