@@ -77,16 +77,10 @@ async fn serve(
             let upstream = &shared.upstreams[index];
             let priority = priority(&parts.headers, caller.priority)?;
             let uri = target(upstream, path, &parts.uri)?;
-            let mut headers = sent_headers(shared, parts, upstream)?;
+            check_key(shared, upstream)?;
             let (body, _room) = read(shared, parts, body).await?;
-            // Said also of nothing, so that no provider waits for more.
-            if !body.is_empty() || !matches!(parts.method, Method::GET | Method::HEAD) {
-                headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-            }
             let model = if is_gated { model_of(&body) } else { Arc::from("") };
-            let upstream = Arc::clone(upstream);
-            let call =
-                Call { shared, upstream, caller, priority, method: &parts.method, uri, headers, body, model };
+            let call = Call { shared, upstream, caller, priority, asked: parts, uri, body, model };
             if is_gated { call.gated().await } else { Box::pin(call.free()).await }
         }
     }
@@ -124,19 +118,14 @@ fn target(upstream: &Upstream, path: &str, asked: &Uri) -> Result<Uri, Refusal> 
     Ok(Uri::from(path))
 }
 
-fn sent_headers(shared: &Shared, parts: &Parts, upstream: &Upstream) -> Result<HeaderMap, Refusal> {
-    let key = upstream.key.as_ref();
-    if shared.credentials == Credentials::Inject
-        && key.is_none()
-        && let Some(variable) = &upstream.key_env
-    {
-        let (variable, upstream) = (variable.clone(), upstream.name.to_string());
-        return Err(Refusal::NoKey { variable, upstream });
+/// Whether a provider that wants a key of ours can have it.
+fn check_key(shared: &Shared, upstream: &Upstream) -> Result<(), Refusal> {
+    match &upstream.key_env {
+        Some(variable) if shared.credentials == Credentials::Inject && upstream.key.is_none() => {
+            Err(Refusal::NoKey { variable: variable.clone(), upstream: upstream.name.to_string() })
+        }
+        _ => Ok(()),
     }
-    let (bare, bearer) = (key.map(|key| &key.bare), key.map(|key| &key.bearer));
-    let mut sent = headers::to_upstream(&parts.headers, upstream.api, shared.credentials, bare, bearer);
-    sent.insert(HOST, upstream.host.clone());
-    Ok(sent)
 }
 
 /// The whole body: it may have to be sent again.
@@ -203,12 +192,12 @@ fn wall_clock() -> SystemTime {
 /// A request on its way to a provider.
 struct Call<'a> {
     shared: &'a Arc<Shared>,
-    upstream: Arc<Upstream>,
+    upstream: &'a Arc<Upstream>,
     caller: Arc<Caller>,
     priority: Priority,
-    method: &'a Method,
+    /// As the client sent it.
+    asked: &'a Parts,
     uri: Uri,
-    headers: HeaderMap,
     body: Bytes,
     model: Arc<str>,
 }
@@ -275,7 +264,7 @@ impl Call<'_> {
     fn quota(&self, text: String, since: Instant, attempts: u32) -> Result<Response<Reply>, Refusal> {
         let Some(answer) = self.upstream.last_quota() else { return Err(Refusal::Quota(text)) };
         let (mut parts, body) = answer.into_parts();
-        parts.headers = headers::to_client(&parts.headers, millis(since.elapsed()), attempts);
+        headers::to_client(&mut parts.headers, millis(since.elapsed()), attempts);
         Ok(Response::from_parts(parts, Reply::whole(body)))
     }
 
@@ -327,7 +316,7 @@ impl Call<'_> {
             }
             Ok(Advice::Done) | Err(_) => {
                 let (mut parts, body) = answer.into_parts();
-                parts.headers = headers::to_client(&parts.headers, millis(since.elapsed()), attempts);
+                headers::to_client(&mut parts.headers, millis(since.elapsed()), attempts);
                 Ok(Attempt::Answered(Response::from_parts(parts, Reply::whole(body))))
             }
         }
@@ -349,11 +338,21 @@ impl Call<'_> {
         self.upstream.links.call(|| self.request()).await
     }
 
+    /// Made anew for each attempt, so that a call that needs only one copies nothing twice.
     fn request(&self) -> Request<Full<Bytes>> {
+        let key = self.upstream.key.as_ref();
+        let (bare, bearer) = (key.map(|key| &key.bare), key.map(|key| &key.bearer));
+        let (asked, api) = (&self.asked.headers, self.upstream.api);
+        let mut headers = headers::to_upstream(asked, api, self.shared.credentials, bare, bearer);
+        headers.insert(HOST, self.upstream.host.clone());
+        // Said also of nothing, so that no provider waits for more.
+        if !self.body.is_empty() || !matches!(self.asked.method, Method::GET | Method::HEAD) {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(self.body.len()));
+        }
         let mut request = Request::new(Full::new(self.body.clone()));
-        *request.method_mut() = self.method.clone();
+        *request.method_mut() = self.asked.method.clone();
         *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() = headers;
         request
     }
 
@@ -402,9 +401,9 @@ impl Call<'_> {
         let is_success = !parts.status.is_server_error();
         let keeper = Arc::clone(&self.shared.keeper);
         let tally = Tally::new(permit, meter, is_success, keeper, spending);
-        parts.headers = headers::to_client(&parts.headers, millis(waited), attempts);
+        headers::to_client(&mut parts.headers, millis(waited), attempts);
         parts.version = Version::HTTP_11;
-        let relayed = Relayed::new(body, link, Arc::clone(&self.upstream), tally);
+        let relayed = Relayed::new(body, link, Arc::clone(self.upstream), tally);
         Response::from_parts(parts, Reply::Relayed(Box::new(relayed)))
     }
 }
