@@ -10,10 +10,11 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCOD
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
+use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use rota_gate::{Advice, Outcome, Permit, Priority, overload_wait};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::config::{Api, Credentials};
 use crate::keeper::{Caller, Spending};
@@ -25,7 +26,7 @@ use crate::route::Route;
 use crate::server::Shared;
 use crate::upstream::Upstream;
 use crate::verdict::Verdict;
-use crate::{headers, limits, members, route, verdict};
+use crate::{bound, headers, limits, members, route, verdict};
 
 /// Answers a request.
 pub(crate) async fn answer(
@@ -142,11 +143,15 @@ async fn read<'a>(
         return Err(Refusal::TooLarge(limits::BODY_BYTES));
     }
     let mut room = shared.room();
-    let ends_at = Instant::now() + limits::BODY;
+    // Begins with the first wait: most bodies come with their heads.
+    let mut ends_at = None;
     let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
-    loop {
-        let next = timeout_at(ends_at.min(Instant::now() + limits::BODY_PAUSE), body.frame()).await;
-        let frame = match next.map_err(|_| Refusal::TooSlow)? {
+    while !body.is_end_stream() {
+        let deadline = || {
+            let now = Instant::now();
+            (now + limits::BODY_PAUSE).min(*ends_at.get_or_insert(now + limits::BODY))
+        };
+        let frame = match bound::until(deadline, body.frame()).await.ok_or(Refusal::TooSlow)? {
             None => break,
             Some(frame) => frame.map_err(|_| Refusal::Unreadable)?,
         };
@@ -253,8 +258,8 @@ impl Call<'_> {
     async fn permit(&self, until: Instant) -> Result<Permit, Refusal> {
         let request = rota_gate::Request::new(self.shared.name_of(&self.caller));
         let request = request.priority(self.priority).model(&*self.model);
-        let granted = timeout_at(until, self.upstream.gate.acquire_request(request)).await;
-        match granted.map_err(|_| Refusal::Held)? {
+        let granted = bound::until(|| until, self.upstream.gate.acquire_request(request)).await;
+        match granted.ok_or(Refusal::Held)? {
             Ok(permit) => Ok(permit),
             Err(rota_gate::Refusal::Quota { resets_in }) => Err(Refusal::Quota(renewed(resets_in))),
             Err(rota_gate::Refusal::Rejected(_) | rota_gate::Refusal::Cancelled) => Err(Refusal::Closing),

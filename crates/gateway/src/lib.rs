@@ -19,6 +19,7 @@
 //! the store; turn an answer that was cut into one that ended; follow a redirect.
 
 pub mod asking;
+mod bound;
 pub mod call;
 pub mod config;
 pub mod control;

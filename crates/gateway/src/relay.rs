@@ -12,10 +12,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use rota_gate::{Outcome, Permit, Usage};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 use crate::keeper::{Keeper, Spending};
-use crate::limits;
 use crate::link::Link;
 use crate::meter::Meter;
 use crate::upstream::Upstream;
@@ -80,17 +79,13 @@ pub struct Relayed {
     link: Option<Box<Link>>,
     upstream: Arc<Upstream>,
     tally: Tally,
-    /// When the last piece came, and the timer that looks at it.
-    last_piece: Instant,
-    silence: Option<Pin<Box<Sleep>>>,
     cut: Option<Pin<Box<Sleep>>>,
 }
 
 impl Relayed {
     pub(crate) fn new(body: Incoming, link: Box<Link>, upstream: Arc<Upstream>, tally: Tally) -> Self {
-        let last_piece = Instant::now();
-        let mut relayed =
-            Self { body, link: Some(link), upstream, tally, last_piece, silence: None, cut: None };
+        let mut relayed = Self { body, link: Some(link), upstream, tally, cut: None };
+        relayed.has_spoken();
         // A server asks nothing of a body that is at its end.
         if relayed.body.is_end_stream() {
             relayed.end();
@@ -118,6 +113,7 @@ impl Relayed {
             }
             Poll::Ready(Some(Err(_))) => self.poll_cut(cx),
             Poll::Ready(Some(Ok(frame))) => {
+                self.has_spoken();
                 if let Some(data) = frame.data_ref() {
                     self.tally.see(data);
                 }
@@ -131,12 +127,11 @@ impl Relayed {
     }
 
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
-        let bound = self.last_piece + limits::SILENCE;
-        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(bound)));
-        if silence.deadline() < bound && silence.is_elapsed() {
-            silence.as_mut().reset(bound);
-        }
-        silence.as_mut().poll(cx).is_ready() && Instant::now() >= bound
+        self.link.as_mut().is_some_and(|link| link.is_silent(cx))
+    }
+
+    fn has_spoken(&mut self) {
+        self.link.iter_mut().for_each(|link| link.has_spoken());
     }
 
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::bound::HeadTimer;
 use crate::call;
 use crate::config::{Api, Credentials, GatewayConfig};
 use crate::keeper::{Caller, Keeper, Notices};
@@ -317,7 +318,7 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
         drop(connection.await);
     } else {
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
+            .timer(HeadTimer::default())
             .header_read_timeout(limits::HEAD)
             .max_buf_size(limits::HEAD_BYTES)
             .serve_connection(io, service);
