@@ -2,6 +2,8 @@
 //! again from the gate where the provider pushes back before anything reached the client.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +12,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCOD
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
-use http_body::Body;
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use rota_gate::{Advice, Outcome, Permit, Priority, overload_wait};
@@ -26,7 +28,7 @@ use crate::route::Route;
 use crate::server::Shared;
 use crate::upstream::Upstream;
 use crate::verdict::Verdict;
-use crate::{bound, headers, limits, members, route, verdict};
+use crate::{bound, headers, limits, members, quiet, route, verdict};
 
 /// Answers a request.
 pub(crate) async fn answer(
@@ -151,7 +153,7 @@ async fn read<'a>(
             let now = Instant::now();
             (now + limits::BODY_PAUSE).min(*ends_at.get_or_insert(now + limits::BODY))
         };
-        let frame = match bound::until(deadline, body.frame()).await.ok_or(Refusal::TooSlow)? {
+        let frame = match bound::until(deadline, piece(&mut body)).await.ok_or(Refusal::TooSlow)? {
             None => break,
             Some(frame) => frame.map_err(|_| Refusal::Unreadable)?,
         };
@@ -172,6 +174,19 @@ async fn read<'a>(
         }
     }
     Ok((if rest.is_empty() { first } else { rest.freeze() }, room))
+}
+
+/// The next piece of a body.
+async fn piece(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+    poll_fn(|cx| {
+        let (polled, is_woken) = quiet::take(|| Pin::new(&mut *body).poll_frame(cx));
+        // Where more is to come, the connection must be read on.
+        if is_woken && !body.is_end_stream() {
+            cx.waker().wake_by_ref();
+        }
+        polled
+    })
+    .await
 }
 
 /// What cannot be read is the provider's to refuse, and so is what names two.

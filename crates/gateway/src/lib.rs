@@ -30,6 +30,7 @@ mod link;
 mod members;
 mod meter;
 pub mod panel;
+mod quiet;
 mod refusal;
 pub mod relay;
 pub mod route;

@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 use crate::keeper::{Keeper, Spending};
 use crate::link::Link;
 use crate::meter::Meter;
+use crate::quiet;
 use crate::upstream::Upstream;
 
 /// How long a cut waits, so that what came before it reaches the client first: the server drops what it has not yet
@@ -97,12 +98,12 @@ impl Relayed {
         if self.cut.is_some() {
             return self.poll_cut(cx);
         }
-        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        let mut polled = self.poll_body(cx);
         if polled.is_pending()
             && let Some(link) = &mut self.link
         {
             link.drive(cx);
-            polled = Pin::new(&mut self.body).poll_frame(cx);
+            polled = self.poll_body(cx);
         }
         match polled {
             Poll::Pending if self.is_silent(cx) => self.poll_cut(cx),
@@ -124,6 +125,11 @@ impl Relayed {
                 Poll::Ready(Some(Ok(frame)))
             }
         }
+    }
+
+    /// The link need not be told to read on: it is driven whenever nothing is left.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        quiet::take(|| Pin::new(&mut self.body).poll_frame(cx)).0
     }
 
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {

@@ -1,6 +1,7 @@
 //! Connections in: each a task of its own, all with the same bounds; how the gateway is started and how it ends.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::keeper::{Caller, Keeper, Notices};
 use crate::limits;
 use crate::link::Links;
 use crate::panel::GateView;
+use crate::quiet::quietly;
 use crate::refusal::Refusal;
 use crate::route::Route;
 use crate::stalled::Patient;
@@ -310,7 +312,7 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
             .max_concurrent_streams(limits::STREAMS)
             .max_header_list_size(u32::try_from(limits::HEAD_BYTES).unwrap_or(u32::MAX))
             .serve_connection(io, service);
-        let mut connection = std::pin::pin!(connection);
+        let mut connection = pin!(connection);
         tokio::select! {
             _ended = connection.as_mut() => return,
             () = closing => connection.as_mut().graceful_shutdown(),
@@ -321,13 +323,19 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
             .timer(HeadTimer::default())
             .header_read_timeout(limits::HEAD)
             .max_buf_size(limits::HEAD_BYTES)
+            // Heads and pieces are short: one buffer costs less than a list of them.
+            .writev(false)
             .serve_connection(io, service);
-        let mut connection = std::pin::pin!(connection);
-        tokio::select! {
-            _ended = connection.as_mut() => return,
-            () = closing => connection.as_mut().graceful_shutdown(),
-        }
-        drop(connection.await);
+        let mut connection = pin!(connection);
+        let served = async {
+            tokio::select! {
+                biased;
+                _ended = connection.as_mut() => return,
+                () = closing => connection.as_mut().graceful_shutdown(),
+            }
+            drop(connection.await);
+        };
+        quietly(served).await;
     }
 }
 
