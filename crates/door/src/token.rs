@@ -82,6 +82,11 @@ impl Token {
         Self::read(path)
     }
 
+    /// One that a caller showed and that was found good, to know it again by. None if it is no text.
+    pub fn seen(shown: &[u8]) -> Option<Self> {
+        std::str::from_utf8(shown).ok().map(|text| Self(text.into()))
+    }
+
     /// Whether a caller shows this token; takes the same time for every wrong one of its length.
     pub fn is(&self, shown: &[u8]) -> bool {
         self.0.expose().as_bytes().ct_eq(shown).into()

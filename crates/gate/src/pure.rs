@@ -404,9 +404,10 @@ impl<N: Default> PureGate<N> {
     }
 
     fn group_of(&self, request: &Request) -> usize {
+        // The last one takes the rest, and need not be asked.
         let rest = self.groups.len() - 1;
         match &request.model {
-            Some(model) => self.groups.iter().position(|group| group.serves(model)).unwrap_or(rest),
+            Some(model) => self.groups[..rest].iter().position(|group| group.serves(model)).unwrap_or(rest),
             None => rest,
         }
     }

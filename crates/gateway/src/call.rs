@@ -2,6 +2,8 @@
 //! again from the gate where the provider pushes back before anything reached the client.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +12,11 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCOD
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use rota_gate::{Advice, Outcome, Permit, Priority, overload_wait};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::config::{Api, Credentials};
 use crate::keeper::{Caller, Spending};
@@ -25,7 +28,7 @@ use crate::route::Route;
 use crate::server::Shared;
 use crate::upstream::Upstream;
 use crate::verdict::Verdict;
-use crate::{headers, limits, members, route, verdict};
+use crate::{bound, headers, limits, members, quiet, route, verdict};
 
 /// Answers a request.
 pub(crate) async fn answer(
@@ -77,16 +80,10 @@ async fn serve(
             let upstream = &shared.upstreams[index];
             let priority = priority(&parts.headers, caller.priority)?;
             let uri = target(upstream, path, &parts.uri)?;
-            let mut headers = sent_headers(shared, parts, upstream)?;
+            check_key(shared, upstream)?;
             let (body, _room) = read(shared, parts, body).await?;
-            // Said also of nothing, so that no provider waits for more.
-            if !body.is_empty() || !matches!(parts.method, Method::GET | Method::HEAD) {
-                headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-            }
             let model = if is_gated { model_of(&body) } else { Arc::from("") };
-            let upstream = Arc::clone(upstream);
-            let call =
-                Call { shared, upstream, caller, priority, method: &parts.method, uri, headers, body, model };
+            let call = Call { shared, upstream, caller, priority, asked: parts, uri, body, model };
             if is_gated { call.gated().await } else { Box::pin(call.free()).await }
         }
     }
@@ -124,19 +121,14 @@ fn target(upstream: &Upstream, path: &str, asked: &Uri) -> Result<Uri, Refusal> 
     Ok(Uri::from(path))
 }
 
-fn sent_headers(shared: &Shared, parts: &Parts, upstream: &Upstream) -> Result<HeaderMap, Refusal> {
-    let key = upstream.key.as_ref();
-    if shared.credentials == Credentials::Inject
-        && key.is_none()
-        && let Some(variable) = &upstream.key_env
-    {
-        let (variable, upstream) = (variable.clone(), upstream.name.to_string());
-        return Err(Refusal::NoKey { variable, upstream });
+/// Whether a provider that wants a key of ours can have it.
+fn check_key(shared: &Shared, upstream: &Upstream) -> Result<(), Refusal> {
+    match &upstream.key_env {
+        Some(variable) if shared.credentials == Credentials::Inject && upstream.key.is_none() => {
+            Err(Refusal::NoKey { variable: variable.clone(), upstream: upstream.name.to_string() })
+        }
+        _ => Ok(()),
     }
-    let (bare, bearer) = (key.map(|key| &key.bare), key.map(|key| &key.bearer));
-    let mut sent = headers::to_upstream(&parts.headers, upstream.api, shared.credentials, bare, bearer);
-    sent.insert(HOST, upstream.host.clone());
-    Ok(sent)
 }
 
 /// The whole body: it may have to be sent again.
@@ -153,11 +145,15 @@ async fn read<'a>(
         return Err(Refusal::TooLarge(limits::BODY_BYTES));
     }
     let mut room = shared.room();
-    let ends_at = Instant::now() + limits::BODY;
+    // Begins with the first wait: most bodies come with their heads.
+    let mut ends_at = None;
     let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
-    loop {
-        let next = timeout_at(ends_at.min(Instant::now() + limits::BODY_PAUSE), body.frame()).await;
-        let frame = match next.map_err(|_| Refusal::TooSlow)? {
+    while !body.is_end_stream() {
+        let deadline = || {
+            let now = Instant::now();
+            (now + limits::BODY_PAUSE).min(*ends_at.get_or_insert(now + limits::BODY))
+        };
+        let frame = match bound::until(deadline, piece(&mut body)).await.ok_or(Refusal::TooSlow)? {
             None => break,
             Some(frame) => frame.map_err(|_| Refusal::Unreadable)?,
         };
@@ -180,16 +176,29 @@ async fn read<'a>(
     Ok((if rest.is_empty() { first } else { rest.freeze() }, room))
 }
 
+/// The next piece of a body.
+async fn piece(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+    poll_fn(|cx| {
+        let (polled, is_woken) = quiet::take(|| Pin::new(&mut *body).poll_frame(cx));
+        // Where more is to come, the connection must be read on.
+        if is_woken && !body.is_end_stream() {
+            cx.waker().wake_by_ref();
+        }
+        polled
+    })
+    .await
+}
+
 /// What cannot be read is the provider's to refuse, and so is what names two.
 fn model_of(body: &[u8]) -> Arc<str> {
-    let mut models = Vec::new();
+    let (mut model, mut count) = (None, 0);
     let is_object = members::each(body, |name, value| {
         if name == b"model" {
-            models.push(value);
+            (model, count) = (members::text(value), count + 1);
         }
     });
-    match models[..] {
-        [model] if is_object => Arc::from(serde_json::from_slice::<String>(model).unwrap_or_default()),
+    match model {
+        Some(model) if is_object && count == 1 => Arc::from(model),
         _ => Arc::from(""),
     }
 }
@@ -203,12 +212,12 @@ fn wall_clock() -> SystemTime {
 /// A request on its way to a provider.
 struct Call<'a> {
     shared: &'a Arc<Shared>,
-    upstream: Arc<Upstream>,
+    upstream: &'a Arc<Upstream>,
     caller: Arc<Caller>,
     priority: Priority,
-    method: &'a Method,
+    /// As the client sent it.
+    asked: &'a Parts,
     uri: Uri,
-    headers: HeaderMap,
     body: Bytes,
     model: Arc<str>,
 }
@@ -264,8 +273,8 @@ impl Call<'_> {
     async fn permit(&self, until: Instant) -> Result<Permit, Refusal> {
         let request = rota_gate::Request::new(self.shared.name_of(&self.caller));
         let request = request.priority(self.priority).model(&*self.model);
-        let granted = timeout_at(until, self.upstream.gate.acquire_request(request)).await;
-        match granted.map_err(|_| Refusal::Held)? {
+        let granted = bound::until(|| until, self.upstream.gate.acquire_request(request)).await;
+        match granted.ok_or(Refusal::Held)? {
             Ok(permit) => Ok(permit),
             Err(rota_gate::Refusal::Quota { resets_in }) => Err(Refusal::Quota(renewed(resets_in))),
             Err(rota_gate::Refusal::Rejected(_) | rota_gate::Refusal::Cancelled) => Err(Refusal::Closing),
@@ -275,7 +284,7 @@ impl Call<'_> {
     fn quota(&self, text: String, since: Instant, attempts: u32) -> Result<Response<Reply>, Refusal> {
         let Some(answer) = self.upstream.last_quota() else { return Err(Refusal::Quota(text)) };
         let (mut parts, body) = answer.into_parts();
-        parts.headers = headers::to_client(&parts.headers, millis(since.elapsed()), attempts);
+        headers::to_client(&mut parts.headers, millis(since.elapsed()), attempts);
         Ok(Response::from_parts(parts, Reply::whole(body)))
     }
 
@@ -327,7 +336,7 @@ impl Call<'_> {
             }
             Ok(Advice::Done) | Err(_) => {
                 let (mut parts, body) = answer.into_parts();
-                parts.headers = headers::to_client(&parts.headers, millis(since.elapsed()), attempts);
+                headers::to_client(&mut parts.headers, millis(since.elapsed()), attempts);
                 Ok(Attempt::Answered(Response::from_parts(parts, Reply::whole(body))))
             }
         }
@@ -349,11 +358,21 @@ impl Call<'_> {
         self.upstream.links.call(|| self.request()).await
     }
 
+    /// Made anew for each attempt, so that a call that needs only one copies nothing twice.
     fn request(&self) -> Request<Full<Bytes>> {
+        let key = self.upstream.key.as_ref();
+        let (bare, bearer) = (key.map(|key| &key.bare), key.map(|key| &key.bearer));
+        let (asked, api) = (&self.asked.headers, self.upstream.api);
+        let mut headers = headers::to_upstream(asked, api, self.shared.credentials, bare, bearer);
+        headers.insert(HOST, self.upstream.host.clone());
+        // Said also of nothing, so that no provider waits for more.
+        if !self.body.is_empty() || !matches!(self.asked.method, Method::GET | Method::HEAD) {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(self.body.len()));
+        }
         let mut request = Request::new(Full::new(self.body.clone()));
-        *request.method_mut() = self.method.clone();
+        *request.method_mut() = self.asked.method.clone();
         *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() = headers;
         request
     }
 
@@ -402,9 +421,9 @@ impl Call<'_> {
         let is_success = !parts.status.is_server_error();
         let keeper = Arc::clone(&self.shared.keeper);
         let tally = Tally::new(permit, meter, is_success, keeper, spending);
-        parts.headers = headers::to_client(&parts.headers, millis(waited), attempts);
+        headers::to_client(&mut parts.headers, millis(waited), attempts);
         parts.version = Version::HTTP_11;
-        let relayed = Relayed::new(body, link, Arc::clone(&self.upstream), tally);
+        let relayed = Relayed::new(body, link, Arc::clone(self.upstream), tally);
         Response::from_parts(parts, Reply::Relayed(Box::new(relayed)))
     }
 }

@@ -1,9 +1,6 @@
 //! Which headers pass. All of them, unchanged, but: those of one hop, Host, lengths, credentials, and our own.
 
-use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::{Api, Credentials};
 
@@ -22,31 +19,35 @@ const OURS: &str = "x-rota-";
 /// The first version that shows keys as Bearer.
 const BEARER_SINCE: &[u8] = b"2026";
 
-/// What belongs to one hop, besides what `Connection` names.
-fn is_of_the_hop(name: &HeaderName) -> bool {
-    const HOP: [HeaderName; 8] =
-        [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, HOST, CONTENT_LENGTH, EXPECT];
-    HOP.contains(name)
-        || matches!(
-            name.as_str(),
-            "keep-alive" | "proxy-connection" | "proxy-authorization" | "http2-settings"
-        )
-        || name.as_str().starts_with(OURS)
+/// What belongs to one hop, besides what `Connection` names, or is our own.
+fn is_of_the_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "host"
+            | "content-length"
+            | "expect"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authorization"
+            | "http2-settings"
+    ) || name.starts_with(OURS)
 }
 
-fn passed(headers: &HeaderMap) -> HeaderMap {
-    let mut named = Vec::new();
-    for value in headers.get_all(CONNECTION) {
-        let names = value.as_bytes().split(|byte| *byte == b',');
-        named.extend(names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()));
-    }
-    let mut passed = HeaderMap::with_capacity(headers.len() + 2);
-    for (name, value) in headers {
-        if !is_of_the_hop(name) && !named.contains(name) {
-            passed.append(name, value.clone());
-        }
-    }
-    passed
+/// What says who a caller is.
+fn is_of_the_caller(name: &str) -> bool {
+    matches!(name, "authorization" | "x-api-key" | "api-key" | "cookie")
+}
+
+/// What `Connection` says is of this hop, too.
+fn named(headers: &HeaderMap) -> Vec<HeaderName> {
+    let lists =
+        headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    lists.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
 }
 
 /// What a provider is sent, with the key in the form that fits.
@@ -57,30 +58,36 @@ pub fn to_upstream(
     key: Option<&HeaderValue>,
     bearer: Option<&HeaderValue>,
 ) -> HeaderMap {
-    let mut sent = passed(headers);
-    if credentials == Credentials::Pass {
-        return sent;
-    }
-    for name in [AUTHORIZATION, API_KEY, HeaderName::from_static("api-key"), http::header::COOKIE] {
-        sent.remove(name);
+    let is_injected = credentials == Credentials::Inject;
+    let named = named(headers);
+    // With room for a host and a length.
+    let mut sent = HeaderMap::with_capacity(headers.len() + 2);
+    for (name, value) in headers {
+        let is_replaced = is_injected && is_of_the_caller(name.as_str());
+        if !is_replaced && !is_of_the_hop(name.as_str()) && !named.contains(name) {
+            sent.append(name, value.clone());
+        }
     }
     let takes_bearer = match api {
         Api::OpenAi => true,
         Api::Anthropic => headers.get(VERSION).is_some_and(|version| version.as_bytes() >= BEARER_SINCE),
     };
     let (name, value) = if takes_bearer { (AUTHORIZATION, bearer) } else { (API_KEY, key) };
-    if let Some(value) = value {
+    if let Some(value) = value.filter(|_| is_injected) {
         sent.insert(name, value.clone());
     }
     sent
 }
 
-/// What a client is sent.
-pub fn to_client(headers: &HeaderMap, waited_ms: u64, attempts: u32) -> HeaderMap {
-    let mut sent = passed(headers);
-    sent.insert(WAIT, number(waited_ms));
-    sent.insert(ATTEMPTS, number(u64::from(attempts)));
-    sent
+/// Leaves of an answer's headers what a client is sent.
+pub fn to_client(headers: &mut HeaderMap, waited_ms: u64, attempts: u32) {
+    let mut gone = named(headers);
+    gone.extend(headers.keys().filter(|name| is_of_the_hop(name.as_str())).cloned());
+    for name in gone {
+        headers.remove(name);
+    }
+    headers.insert(WAIT, number(waited_ms));
+    headers.insert(ATTEMPTS, number(u64::from(attempts)));
 }
 
 /// Of a call that nothing was in the way of, nothing need be written down.
@@ -182,6 +189,18 @@ mod tests {
         assert_eq!(
             text(&sent),
             "anthropic-beta: a\nanthropic-beta: b\nauthorization: Bearer secret\ncookie: secret\nx-api-key: secret"
+        );
+    }
+
+    #[test]
+    fn an_answer_comes_without_what_was_of_its_hop() {
+        let mut given = headers(&SENT);
+        given.insert(ATTEMPTS, HeaderValue::from_static("7"));
+        to_client(&mut given, 12, 1);
+        assert_eq!(
+            text(&given),
+            "anthropic-beta: a\nanthropic-beta: b\nauthorization: Bearer secret\ncookie: secret\nx-api-key: \
+             secret\nx-rota-attempts: 1\nx-rota-wait-ms: 12"
         );
     }
 

@@ -19,6 +19,7 @@
 //! the store; turn an answer that was cut into one that ended; follow a redirect.
 
 pub mod asking;
+mod bound;
 pub mod call;
 pub mod config;
 pub mod control;
@@ -29,6 +30,7 @@ mod link;
 mod members;
 mod meter;
 pub mod panel;
+mod quiet;
 mod refusal;
 pub mod relay;
 pub mod route;

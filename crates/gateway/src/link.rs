@@ -17,10 +17,12 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::bound::Bound;
 use crate::config::Target;
 use crate::limits;
 
@@ -40,6 +42,9 @@ pub(crate) struct Link {
     sender: SendRequest<Full<Bytes>>,
     driver: Connection<TokioIo<Stream>, Full<Bytes>>,
     is_closed: bool,
+    silence: Bound,
+    /// Since when somebody waits for the provider, if so.
+    waits_since: Option<Instant>,
 }
 
 impl Link {
@@ -49,28 +54,44 @@ impl Link {
         self.is_closed = self.is_closed || Pin::new(&mut self.driver).poll(cx).is_ready();
     }
 
-    /// Whether another call can use it.
-    fn is_free(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
+    /// Whether the provider has said nothing for too long, of all that waits.
+    pub fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        self.silence.poll(since + limits::SILENCE, cx).is_ready()
+    }
+
+    /// The provider has said something.
+    pub fn has_spoken(&mut self) {
+        self.waits_since = None;
+    }
+
+    /// Whether its answer is over, as far as it has noticed.
+    fn is_ready(&self) -> bool {
         !self.is_closed && self.sender.is_ready()
     }
 
+    /// Whether another call can use it. Whoever used it last is not woken for that call.
+    fn is_free(&mut self) -> bool {
+        self.drive(&mut Context::from_waker(Waker::noop()));
+        self.is_ready()
+    }
+
     async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, NoAnswer> {
-        let sent = self.sender.try_send_request(request);
-        let mut sent = pin!(sent);
+        let mut sent = pin!(unconstrained(self.sender.try_send_request(request)));
         // What comes back was never sent.
         let why = |mut error: TrySendError<_>| match error.take_message() {
             Some(_) => NoAnswer::NotConnected,
             None => NoAnswer::Broken,
         };
+        self.waits_since = None;
         poll_fn(|cx| {
-            if let Poll::Ready(answer) = sent.as_mut().poll(cx) {
-                return Poll::Ready(answer.map_err(why));
-            }
-            self.is_closed = self.is_closed || Pin::new(&mut self.driver).poll(cx).is_ready();
-            match sent.as_mut().poll(cx) {
+            self.drive(cx);
+            // Only what drives it brings the answer, and whoever drives it looks here next: nobody need be woken, and
+            // nothing here waits for its turn.
+            match sent.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(answer) => Poll::Ready(answer.map_err(why)),
                 Poll::Pending if self.is_closed => Poll::Ready(Err(NoAnswer::Broken)),
+                Poll::Pending if self.is_silent(cx) => Poll::Ready(Err(NoAnswer::Silent)),
                 Poll::Pending => Poll::Pending,
             }
         })
@@ -97,24 +118,22 @@ impl Links {
         &self,
         request: impl Fn() -> Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Box<Link>), NoAnswer> {
-        let answer = async {
-            if let Some(mut link) = self.idle_link() {
-                match link.send(request()).await {
-                    Ok(answer) => return Ok((answer, link)),
-                    Err(NoAnswer::NotConnected) => drop(link),
-                    Err(other) => return Err(other),
-                }
+        if let Some(mut link) = self.idle_link() {
+            match link.send(request()).await {
+                Ok(answer) => return Ok((answer, link)),
+                Err(NoAnswer::NotConnected) => drop(link),
+                Err(other) => return Err(other),
             }
-            let mut link = Box::pin(self.connect()).await?;
-            let answer = link.send(request()).await?;
-            Ok((answer, link))
-        };
-        timeout(limits::SILENCE, answer).await.unwrap_or(Err(NoAnswer::Silent))
+        }
+        let mut link = Box::pin(self.connect()).await?;
+        let answer = link.send(request()).await?;
+        Ok((answer, link))
     }
 
     /// Takes back a link whose answer has ended.
     pub fn give_back(&self, mut link: Box<Link>) {
-        if !link.is_free() {
+        // Driven only if it must be: until the last piece is written, it would need another buffer.
+        if !link.is_ready() && !link.is_free() {
             return;
         }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +170,8 @@ impl Links {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| NoAnswer::NotConnected)?;
-        Ok(Box::new(Link { sender, driver, is_closed: false }))
+        let (silence, waits_since) = (Bound::default(), None);
+        Ok(Box::new(Link { sender, driver, is_closed: false, silence, waits_since }))
     }
 
     async fn open(&self) -> io::Result<Stream> {

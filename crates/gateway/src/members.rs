@@ -26,10 +26,10 @@ impl<'a> Scan<'a> {
             if self.peek()? != b'"' {
                 return None;
             }
-            let quoted = self.string()?;
+            let name = self.name()?;
             self.expect(b':')?;
             let value = self.value()?;
-            see(&unquoted(quoted)?, value);
+            see(&name, value);
             match self.symbol()? {
                 b',' => {}
                 b'}' => return Some(()),
@@ -40,8 +40,9 @@ impl<'a> Scan<'a> {
 
     /// The next byte that is no space; it stays.
     fn peek(&mut self) -> Option<u8> {
-        let spaces = self.rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
-        self.rest = &self.rest[spaces..];
+        while let [b' ' | b'\t' | b'\r' | b'\n', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
         self.rest.first().copied()
     }
 
@@ -64,14 +65,17 @@ impl<'a> Scan<'a> {
 
     /// The string that begins here, with its quotes.
     fn string(&mut self) -> Option<&'a [u8]> {
-        let mut end = 1;
-        loop {
-            end += special(self.rest.get(end..)?)?;
-            if self.rest[end] == b'"' {
-                return self.take(end + 1);
-            }
-            end += 2;
+        self.take(string_length(self.rest)?)
+    }
+
+    /// What is in the string that begins here. Names are hardly ever written with escapes.
+    fn name(&mut self) -> Option<Cow<'a, [u8]>> {
+        let end = 1 + special(self.rest.get(1..)?)?;
+        if self.rest[end] == b'"' {
+            return self.take(end + 1).map(|quoted| Cow::Borrowed(&quoted[1..end]));
         }
+        let quoted = self.string()?;
+        serde_json::from_slice::<String>(quoted).ok().map(|name| Cow::Owned(name.into_bytes()))
     }
 
     fn value(&mut self) -> Option<&'a [u8]> {
@@ -79,8 +83,8 @@ impl<'a> Scan<'a> {
             b'"' => self.string(),
             b'{' | b'[' => self.nested(),
             _ => {
-                let end =
-                    self.rest.iter().position(|byte| KINDS[usize::from(*byte)] & BEHIND_A_SCALAR != 0)?;
+                let is_behind = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
+                let end = self.rest.iter().position(is_behind)?;
                 self.take(end).filter(|scalar| !scalar.is_empty())
             }
         }
@@ -88,24 +92,34 @@ impl<'a> Scan<'a> {
 
     /// The object or array that begins here.
     fn nested(&mut self) -> Option<&'a [u8]> {
-        let whole = self.rest;
-        let mut depth = 0_usize;
+        let (mut at, mut depth) = (0, 0_usize);
         loop {
-            let next = self.rest.iter().position(|byte| KINDS[usize::from(*byte)] & STRUCTURE != 0)?;
-            self.rest = &self.rest[next..];
-            match self.rest[0] {
+            match self.rest.get(at)? {
                 b'"' => {
-                    self.string()?;
+                    at += string_length(&self.rest[at..])?;
                     continue;
                 }
                 b'{' | b'[' => depth += 1,
-                _ => depth -= 1,
+                b'}' | b']' => depth -= 1,
+                _ => {}
             }
-            self.rest = &self.rest[1..];
+            at += 1;
             if depth == 0 {
-                return Some(&whole[..whole.len() - self.rest.len()]);
+                return self.take(at);
             }
         }
+    }
+}
+
+/// How long the string is that a text begins with, with its quotes.
+fn string_length(text: &[u8]) -> Option<usize> {
+    let mut end = 1;
+    loop {
+        end += special(text.get(end..)?)?;
+        if text[end] == b'"' {
+            return Some(end + 1);
+        }
+        end += 2;
     }
 }
 
@@ -120,45 +134,31 @@ fn special(text: &[u8]) -> Option<usize> {
     const fn zeros(word: u64) -> u64 {
         word.wrapping_sub(ONES) & !word & HIGH
     }
-    let mut at = 0;
-    while at < SHORT {
-        let Some(bytes) = text[at..].first_chunk() else { break };
+    let (words, _) = text[..text.len().min(SHORT)].as_chunks();
+    for (index, bytes) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*bytes);
         let found = zeros(word ^ (ONES * b'"' as u64)) | zeros(word ^ (ONES * b'\\' as u64));
         if found != 0 {
-            return Some(at + found.trailing_zeros() as usize / 8);
+            return Some(index * size_of::<u64>() + found.trailing_zeros() as usize / 8);
         }
-        at += size_of::<u64>();
     }
-    memchr2(b'"', b'\\', &text[at..]).map(|near| at + near)
+    let seen = words.len() * size_of::<u64>();
+    memchr2(b'"', b'\\', &text[seen..]).map(|near| seen + near)
 }
 
-const BEHIND_A_SCALAR: u8 = 1;
-const STRUCTURE: u8 = 2;
-/// What each byte may be.
-static KINDS: [u8; 256] = {
-    let mut kinds = [0; 256];
-    let list: [(&[u8], u8); 2] = [(b",}] \t\r\n", BEHIND_A_SCALAR), (b"\"{}[]", STRUCTURE)];
-    let mut which = 0;
-    while which < list.len() {
-        let (bytes, kind) = list[which];
-        let mut index = 0;
-        while index < bytes.len() {
-            kinds[bytes[index] as usize] |= kind;
-            index += 1;
-        }
-        which += 1;
+/// The text that a value is, if it is one.
+pub(crate) fn text(value: &[u8]) -> Option<Cow<'_, str>> {
+    let inside = value.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    let is_plain = inside.iter().all(|byte| (b' '..0x7f).contains(byte) && *byte != b'\\');
+    if is_plain {
+        return std::str::from_utf8(inside).ok().map(Cow::Borrowed);
     }
-    kinds
-};
+    serde_json::from_slice::<String>(value).ok().map(Cow::Owned)
+}
 
-/// What is between quotes; names are hardly ever written with escapes.
-fn unquoted(quoted: &[u8]) -> Option<Cow<'_, [u8]>> {
-    let inside = &quoted[1..quoted.len() - 1];
-    if inside.contains(&b'\\') {
-        return serde_json::from_slice::<String>(quoted).ok().map(|name| Cow::Owned(name.into_bytes()));
-    }
-    Some(Cow::Borrowed(inside))
+/// The number that a value is, if it is one of those that count things.
+pub(crate) fn number(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok().filter(|text| !text.starts_with('+'))?.parse().ok()
 }
 
 #[cfg(test)]
@@ -202,6 +202,32 @@ mod tests {
                     assert_eq!(special(&text), Some(at), "{text:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn texts_and_numbers() {
+        for (value, expected) in [
+            (r#""claude""#, Some("claude")),
+            (r#""""#, Some("")),
+            (r#""a\"b\u00fc""#, Some("a\"b\u{fc}")),
+            ("\"\u{fc}\"", Some("\u{fc}")),
+            ("\"\n\"", None),
+            (r#"""#, None),
+            (r#""a"#, None),
+            ("null", None),
+            ("12", None),
+        ] {
+            assert_eq!(text(value.as_bytes()).as_deref(), expected, "{value}");
+            assert_eq!(serde_json::from_str::<String>(value).ok().as_deref(), expected, "{value}");
+        }
+        assert_eq!(text(b"\"\xff\""), None);
+        for (value, expected) in [("0", Some(0)), ("12", Some(12)), ("18446744073709551615", Some(u64::MAX))]
+        {
+            assert_eq!(number(value.as_bytes()), expected, "{value}");
+        }
+        for value in ["-1", "+1", "1.0", "1e3", "18446744073709551616", "null", "\"1\"", ""] {
+            assert_eq!(number(value.as_bytes()), None, "{value}");
         }
     }
 

@@ -10,7 +10,6 @@ use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use memchr::{memchr, memmem};
-use serde::Deserialize;
 
 use crate::config::Price;
 use crate::limits::{METERED_BYTES, METERED_LINE_BYTES};
@@ -64,51 +63,60 @@ impl Reading {
 
     fn see_member(&mut self, name: &[u8], value: &[u8]) {
         match name {
-            b"usage" => {
-                if let Ok(usage) = serde_json::from_slice(value) {
-                    self.see_usage(&usage);
-                }
-            }
+            b"usage" => self.see_usage(value),
+            // Hardly any answer has one that is not null.
             b"error" => {
-                let kind = serde_json::from_slice::<ErrorPart>(value).ok().and_then(|error| error.kind);
-                self.is_overloaded |= kind.as_deref() == Some("overloaded_error");
+                let _is_object = members::each(value, |name, value| {
+                    let is_overload = || members::text(value).is_some_and(|kind| kind == "overloaded_error");
+                    self.is_overloaded |= name == b"type" && is_overload();
+                });
             }
             _ => {}
         }
     }
 
-    fn see_usage(&mut self, usage: &Usage) {
-        let cached = [&usage.prompt_tokens_details, &usage.input_tokens_details].into_iter().flatten();
-        let cached = cached.filter_map(|details| details.cached_tokens).max().unwrap_or(0);
-        let input = usage.input_tokens.or(usage.prompt_tokens).unwrap_or(0).saturating_sub(cached);
-        self.input = self.input.max(input);
-        self.cache_write = self.cache_write.max(usage.cache_creation_input_tokens.unwrap_or(0));
-        self.cache_read = self.cache_read.max(usage.cache_read_input_tokens.unwrap_or(cached));
-        self.output = self.output.max(usage.output_tokens.or(usage.completion_tokens).unwrap_or(0));
+    fn see_usage(&mut self, text: &[u8]) {
+        let mut usage = Usage::default();
+        if !members::each(text, |name, value| usage.see(name, value)) {
+            return;
+        }
+        let Usage { input, output, cache_write, cache_read, cached } = usage;
+        self.input = self.input.max(input.saturating_sub(cached));
+        self.cache_write = self.cache_write.max(cache_write);
+        self.cache_read = self.cache_read.max(cache_read.unwrap_or(cached));
+        self.output = self.output.max(output);
     }
 }
 
-#[derive(Deserialize)]
-struct ErrorPart {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-}
-
-#[derive(Deserialize)]
+/// What one report says.
+#[derive(Default)]
 struct Usage {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    prompt_tokens_details: Option<Details>,
-    input_tokens_details: Option<Details>,
+    input: u64,
+    output: u64,
+    cache_write: u64,
+    cache_read: Option<u64>,
+    /// Part of the input.
+    cached: u64,
 }
 
-#[derive(Deserialize)]
-struct Details {
-    cached_tokens: Option<u64>,
+impl Usage {
+    fn see(&mut self, name: &[u8], value: &[u8]) {
+        let number = || members::number(value).unwrap_or(0);
+        match name {
+            b"input_tokens" | b"prompt_tokens" => self.input = self.input.max(number()),
+            b"output_tokens" | b"completion_tokens" => self.output = self.output.max(number()),
+            b"cache_creation_input_tokens" => self.cache_write = number(),
+            b"cache_read_input_tokens" => self.cache_read = members::number(value),
+            b"prompt_tokens_details" | b"input_tokens_details" => {
+                let _is_object = members::each(value, |name, value| {
+                    if name == b"cached_tokens" {
+                        self.cached = self.cached.max(members::number(value).unwrap_or(0));
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Reads an answer as it passes.

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use rota_gate::{Outcome, Permit, Usage};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 use crate::keeper::{Keeper, Spending};
-use crate::limits;
 use crate::link::Link;
 use crate::meter::Meter;
+use crate::quiet;
 use crate::upstream::Upstream;
 
 /// How long a cut waits, so that what came before it reaches the client first: the server drops what it has not yet
@@ -80,17 +80,13 @@ pub struct Relayed {
     link: Option<Box<Link>>,
     upstream: Arc<Upstream>,
     tally: Tally,
-    /// When the last piece came, and the timer that looks at it.
-    last_piece: Instant,
-    silence: Option<Pin<Box<Sleep>>>,
     cut: Option<Pin<Box<Sleep>>>,
 }
 
 impl Relayed {
     pub(crate) fn new(body: Incoming, link: Box<Link>, upstream: Arc<Upstream>, tally: Tally) -> Self {
-        let last_piece = Instant::now();
-        let mut relayed =
-            Self { body, link: Some(link), upstream, tally, last_piece, silence: None, cut: None };
+        let mut relayed = Self { body, link: Some(link), upstream, tally, cut: None };
+        relayed.has_spoken();
         // A server asks nothing of a body that is at its end.
         if relayed.body.is_end_stream() {
             relayed.end();
@@ -102,12 +98,12 @@ impl Relayed {
         if self.cut.is_some() {
             return self.poll_cut(cx);
         }
-        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        let mut polled = self.poll_body(cx);
         if polled.is_pending()
             && let Some(link) = &mut self.link
         {
             link.drive(cx);
-            polled = Pin::new(&mut self.body).poll_frame(cx);
+            polled = self.poll_body(cx);
         }
         match polled {
             Poll::Pending if self.is_silent(cx) => self.poll_cut(cx),
@@ -118,6 +114,7 @@ impl Relayed {
             }
             Poll::Ready(Some(Err(_))) => self.poll_cut(cx),
             Poll::Ready(Some(Ok(frame))) => {
+                self.has_spoken();
                 if let Some(data) = frame.data_ref() {
                     self.tally.see(data);
                 }
@@ -130,13 +127,17 @@ impl Relayed {
         }
     }
 
+    /// The link need not be told to read on: it is driven whenever nothing is left.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        quiet::take(|| Pin::new(&mut self.body).poll_frame(cx)).0
+    }
+
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
-        let bound = self.last_piece + limits::SILENCE;
-        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(bound)));
-        if silence.deadline() < bound && silence.is_elapsed() {
-            silence.as_mut().reset(bound);
-        }
-        silence.as_mut().poll(cx).is_ready() && Instant::now() >= bound
+        self.link.as_mut().is_some_and(|link| link.is_silent(cx))
+    }
+
+    fn has_spoken(&mut self) {
+        self.link.iter_mut().for_each(|link| link.has_spoken());
     }
 
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {

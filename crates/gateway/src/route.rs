@@ -36,7 +36,7 @@ pub fn find<'a>(method: &Method, path: &'a str, headers: &HeaderMap, apis: &[(St
     }
     // A provider might resolve them, and leave the base it was given.
     let plain = decoded(path);
-    if plain.split('/').any(|part| part == "." || part == "..") {
+    if plain.contains('.') && plain.split('/').any(|part| part == "." || part == "..") {
         return Route::Unknown;
     }
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Connections in: each a task of its own, all with the same bounds; how the gateway is started and how it ends.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,12 +18,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::bound::HeadTimer;
 use crate::call;
 use crate::config::{Api, Credentials, GatewayConfig};
 use crate::keeper::{Caller, Keeper, Notices};
 use crate::limits;
 use crate::link::Links;
 use crate::panel::GateView;
+use crate::quiet::quietly;
 use crate::refusal::Refusal;
 use crate::route::Route;
 use crate::stalled::Patient;
@@ -309,7 +312,7 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
             .max_concurrent_streams(limits::STREAMS)
             .max_header_list_size(u32::try_from(limits::HEAD_BYTES).unwrap_or(u32::MAX))
             .serve_connection(io, service);
-        let mut connection = std::pin::pin!(connection);
+        let mut connection = pin!(connection);
         tokio::select! {
             _ended = connection.as_mut() => return,
             () = closing => connection.as_mut().graceful_shutdown(),
@@ -317,16 +320,22 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
         drop(connection.await);
     } else {
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
+            .timer(HeadTimer::default())
             .header_read_timeout(limits::HEAD)
             .max_buf_size(limits::HEAD_BYTES)
+            // Heads and pieces are short: one buffer costs less than a list of them.
+            .writev(false)
             .serve_connection(io, service);
-        let mut connection = std::pin::pin!(connection);
-        tokio::select! {
-            _ended = connection.as_mut() => return,
-            () = closing => connection.as_mut().graceful_shutdown(),
-        }
-        drop(connection.await);
+        let mut connection = pin!(connection);
+        let served = async {
+            tokio::select! {
+                biased;
+                _ended = connection.as_mut() => return,
+                () = closing => connection.as_mut().graceful_shutdown(),
+            }
+            drop(connection.await);
+        };
+        quietly(served).await;
     }
 }
 

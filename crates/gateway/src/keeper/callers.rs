@@ -2,12 +2,13 @@
 //! for a moment, so that a busy agent costs no read per call.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rota_core::LeaseId;
 use rota_core::policy::GateLevel;
-use rota_door::{Caller as Shown, Door};
+use rota_door::{Caller as Shown, Door, Token};
 use rota_gate::Priority;
 use rota_store::intents::Call;
 use rota_store::intents::gateway::{FindGateToken, LevelOfLease};
@@ -35,9 +36,9 @@ pub struct Caller {
     pub is_operator: bool,
 }
 
-type Hash = [u8; 32];
-
+/// Somebody whose token was good a moment ago.
 struct Known {
+    token: Token,
     caller: Arc<Caller>,
     lease: Option<String>,
     since: Instant,
@@ -47,7 +48,9 @@ pub(super) struct Callers {
     store: AnyStore,
     call: Call,
     door: Door,
-    known: Mutex<HashMap<Hash, Known>>,
+    /// By a hash of their tokens whose keys nobody knows.
+    known: Mutex<HashMap<u64, Known>>,
+    keys: RandomState,
     ended: Mutex<HashSet<String>>,
 }
 
@@ -68,12 +71,14 @@ pub fn priority_of(level: GateLevel) -> Priority {
 
 impl Callers {
     pub fn new(store: AnyStore, call: Call, door: Door) -> Self {
-        Self { store, call, door, known: Mutex::default(), ended: Mutex::default() }
+        let (known, keys, ended) = (Mutex::default(), RandomState::new(), Mutex::default());
+        Self { store, call, door, known, keys, ended }
     }
 
     pub async fn identify(&self, shown: &[u8]) -> Outcome<Option<Arc<Caller>>> {
-        let hash: Hash = Sha256::digest(shown).into();
-        if let Some(known) = self.known().get(&hash).filter(|known| known.since.elapsed() < FRESH) {
+        let hash = self.keys.hash_one(shown);
+        let is_known = |known: &&Known| known.since.elapsed() < FRESH && known.token.is(shown);
+        if let Some(known) = self.known().get(&hash).filter(is_known) {
             return Ok(Some(Arc::clone(&known.caller)));
         }
         // Asking the store is rare and takes much room, which the state of every call would have to have.
@@ -86,8 +91,10 @@ impl Callers {
         if lease.as_ref().is_some_and(|lease| self.ended().contains(lease)) {
             return Ok(None);
         }
-        let known = Known { caller: Arc::clone(&caller), lease, since: Instant::now() };
-        self.known().insert(hash, known);
+        if let Some(token) = Token::seen(shown) {
+            let known = Known { token, caller: Arc::clone(&caller), lease, since: Instant::now() };
+            self.known().insert(hash, known);
+        }
         Ok(Some(caller))
     }
 
@@ -146,7 +153,7 @@ impl Callers {
         self.known().retain(|_, known| known.since.elapsed() < FRESH);
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Hash, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
