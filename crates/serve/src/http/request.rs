@@ -2,6 +2,7 @@
 //! and when, which every operation takes in its query.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -10,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use rota_core::text::escaped;
 use rota_verbs::{Context, Result, Said, checked_name, input};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::operations::Operation;
 use super::problem;
@@ -164,8 +165,7 @@ fn query(parts: &Parts) -> std::result::Result<Vec<(String, String)>, Problem> {
 }
 
 fn raw(text: &str) -> Box<RawValue> {
-    let json = Value::String(text.to_owned()).to_string();
-    RawValue::from_string(json).unwrap_or_else(|error| unreachable!("a text is JSON: {error}"))
+    to_raw_value(text).unwrap_or_else(|error| unreachable!("a text is JSON: {error}"))
 }
 
 /// The value of a query as the field's schema wants it: a number or a flag where it takes one, else a text.
@@ -193,7 +193,9 @@ pub fn context(server: &Context, said: &BTreeMap<String, String>) -> std::result
             ambient_lease: given("ambientLease").filter(|lease| !lease.is_empty()),
             now: given("now").map(|text| input::now(&text)).transpose()?,
             host: checked_name("host", given("host"))?.or_else(|| server.host.clone()),
-            ..server.clone()
+            store: server.store.clone(),
+            runners: Arc::clone(&server.runners),
+            settings: server.settings.clone(),
         })
     };
     read().map_err(|error| problem(&Said::of(&error)))
