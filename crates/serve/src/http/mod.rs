@@ -6,6 +6,7 @@
 //! listener, a door and what tells it to stop.
 
 mod access;
+mod bounds;
 mod events;
 mod meter;
 mod openapi;
@@ -379,13 +380,10 @@ fn problem(said: &Said) -> Problem {
         (
             _,
             _,
-            "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found" | "issue_not_found",
+            "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found" | "issue_not_found"
+            | "entry_not_found" | "unknown_queue" | "unknown_dependency",
         ) => StatusCode::NOT_FOUND,
-        (
-            _,
-            _,
-            "bad_value" | "bad_name" | "bad_line" | "bad_policy" | "unknown_queue" | "unknown_dependency",
-        ) => StatusCode::BAD_REQUEST,
+        (_, _, "bad_value" | "bad_name" | "bad_line" | "bad_policy") => StatusCode::BAD_REQUEST,
         _ => StatusCode::CONFLICT,
     };
     Problem::said(status, said)

@@ -13,6 +13,7 @@ use rota_verbs::{Context, Result, Said, checked_name, input};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::bounds::takes;
 use super::operations::Operation;
 use super::problem;
 use crate::listen::Problem;
@@ -55,6 +56,7 @@ pub fn read(
         }
     } else if !body.is_empty() {
         fields = object(parts, body)?;
+        fields.iter_mut().for_each(|(name, value)| make_whole(operation.fields.get(name), value));
     }
     let mut surroundings = BTreeMap::new();
     for (name, value) in query(parts)? {
@@ -170,15 +172,23 @@ fn raw(text: &str) -> Box<RawValue> {
 
 /// The value of a query as the field's schema wants it: a number or a flag where it takes one, else a text.
 fn typed(schema: &Value, text: &str) -> Box<RawValue> {
-    let takes = |word: &str| match &schema["type"] {
-        Value::String(kind) => kind == word,
-        Value::Array(kinds) => kinds.iter().any(|kind| kind == word),
-        _ => false,
-    };
+    let takes = |word: &str| takes(schema, word);
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_value = (takes("integer") && plain) || (takes("boolean") && matches!(text, "true" | "false"));
     let value = is_value.then(|| RawValue::from_string(text.to_owned()).ok()).flatten();
     value.unwrap_or_else(|| raw(text))
+}
+
+/// A whole number is one for JSON also where it is written with a fraction of zeros.
+fn make_whole(schema: Option<&Value>, value: &mut Box<RawValue>) {
+    let Some((whole, fraction)) = value.get().split_once('.') else { return };
+    let is_whole = !fraction.is_empty() && fraction.bytes().all(|byte| byte == b'0');
+    if is_whole
+        && schema.is_some_and(|schema| takes(schema, "integer"))
+        && let Ok(number) = RawValue::from_string(whole.to_owned())
+    {
+        *value = number;
+    }
 }
 
 /// The server's surroundings, but for what a request names.
