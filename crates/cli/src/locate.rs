@@ -117,7 +117,7 @@ pub fn desk(common: &Common) -> CliResult<Desk> {
     }
     let location = place(common, &configured, &base, &here)?;
     let now = common.now.as_deref().map(input::now).transpose().map_err(CliError::reading)?;
-    let runners = configured.config.runners();
+    let runners = Arc::new(configured.config.runners());
     let scope = scope(common, &configured)?;
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
     make_room_for(&location)?;

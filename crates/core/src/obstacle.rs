@@ -246,6 +246,13 @@ pub fn viewer_obstacles(task: &Task, viewer: &Viewer) -> Vec<Obstacle> {
     found
 }
 
+/// Since when nothing but time stands in a task's way; none while something else does.
+pub fn ready_since(task: &Task, facts: &Facts) -> Option<UnixMillis> {
+    // At the end of all times whatever cools down has done so.
+    let stage = Stage::of(task, facts, UnixMillis::MAX);
+    (stage != Stage::Obstructed).then(|| task.ready_at())
+}
+
 /// The verdict of [`obstacles`] in the form that stores index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {

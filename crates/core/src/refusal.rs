@@ -70,6 +70,12 @@ pub enum Refusal {
         /// The id.
         id: String,
     },
+    /// No such entry, or none with such a lease or in such a state, in the words of `rota queue` and `rota sched`.
+    #[error("{problem}")]
+    EntryNotFound {
+        /// What was looked for, and its name.
+        problem: String,
+    },
     /// No such queue.
     #[error("unknown queue '{name}' (known: {})", known.join(", "))]
     UnknownQueue {
@@ -230,6 +236,7 @@ impl Refusal {
             Self::DuplicateDependency { .. } => "duplicate_dependency",
             Self::EdgeNotFound => "edge_not_found",
             Self::AgentNotFound { .. } => "agent_not_found",
+            Self::EntryNotFound { .. } => "entry_not_found",
             Self::UnknownQueue { .. } => "unknown_queue",
             Self::DuplicateId { .. } => "duplicate_id",
             Self::ParentNotFound { .. } => "parent_not_found",

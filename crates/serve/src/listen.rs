@@ -156,8 +156,8 @@ pub async fn serve<D, H, F>(
     stop: CancellationToken,
 ) -> std::io::Result<()>
 where
-    D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Clone + Send + Sync + 'static,
-    H: Fn(Parts, Bytes, Option<Caller>) -> F + Clone + Send + Sync + 'static,
+    D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Send + Sync + 'static,
+    H: Fn(Parts, Bytes, Option<Caller>) -> F + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
     let listener = listener.into_std()?;
@@ -186,12 +186,13 @@ async fn accept_all<D, H, F>(
     handler: H,
     stop: CancellationToken,
 ) where
-    D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Clone + Send + Sync + 'static,
-    H: Fn(Parts, Bytes, Option<Caller>) -> F + Clone + Send + Sync + 'static,
+    D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Send + Sync + 'static,
+    H: Fn(Parts, Bytes, Option<Caller>) -> F + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
     let ending = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(connections()));
+    let both = Arc::new((door, handler));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -201,10 +202,13 @@ async fn accept_all<D, H, F>(
             tokio::time::sleep(SHORT_OF_DESCRIPTORS).await;
             continue;
         };
-        let (door, handler) = (door.clone(), handler.clone());
+        let both = Arc::clone(&both);
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let (door, handler) = (door.clone(), handler.clone());
-            async move { Ok::<_, Infallible>(admit(&door, body_bytes, handler, request).await) }
+            let both = Arc::clone(&both);
+            async move {
+                let (door, handler) = both.as_ref();
+                Ok::<_, Infallible>(admit(door, body_bytes, handler, request).await)
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -239,7 +243,7 @@ async fn accept(
 }
 
 /// The door first, then the body, then whoever answers.
-async fn admit<D, H, F>(door: &D, body_bytes: usize, handler: H, request: Request<Incoming>) -> Answer
+async fn admit<D, H, F>(door: &D, body_bytes: usize, handler: &H, request: Request<Incoming>) -> Answer
 where
     D: Fn(&Parts) -> Result<Option<Caller>, Denied>,
     H: Fn(Parts, Bytes, Option<Caller>) -> F,

@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod crash;
 pub mod fault;
 mod files;
+mod in_context;
 pub mod intents;
 pub mod memory;
 pub mod postgres;
@@ -23,6 +24,7 @@ mod watch;
 pub use any::{AnyStore, Location};
 pub use fault::{Error, Fault, Outcome};
 pub use files::{make_whole, part_of};
+pub use in_context::InContext;
 pub use secret::Secret;
 pub use store::{Access, Intent, Pending, Store, Work, block_on, run_here, runtime, use_runtime};
 pub use tx::{

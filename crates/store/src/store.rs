@@ -15,6 +15,8 @@ use crate::tx::{AnyTx, Tx};
 pub enum Access {
     /// See one snapshot.
     Read,
+    /// See what one step of [`Tx`] finds and nothing else: it is a snapshot by itself.
+    Once,
     /// Change things.
     Write,
 }

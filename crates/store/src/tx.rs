@@ -12,6 +12,7 @@ use rota_core::rank::Rankable;
 use rota_core::{Fence, Json, Policy, Status, Task, TaskId, UnixMillis};
 
 use crate::fault::Fault;
+use crate::in_context::InContext;
 use crate::intents::Call;
 use crate::intents::add::NewTask;
 use crate::intents::claim::{Claim, Grant};
@@ -493,6 +494,8 @@ tx! {
     /// Pauses or resumes.
     fn set_queue_paused(&mut self, key: i64, paused: bool) -> ();
 
+    /// One task with what stands around it. May be all of a transaction ([`crate::Access::Once`]).
+    fn in_context(&mut self, scope: &str, id: &TaskId) -> Option<InContext>;
     /// One task; in a writing transaction it stays as it is until the end.
     fn task(&mut self, scope: &str, id: &TaskId) -> Option<Row>;
     /// Those of the ids that exist, in any order.

@@ -1,5 +1,7 @@
 //! What every verb is told: which store and scope, who asks, which `now`.
 
+use std::sync::Arc;
+
 use rota_core::{Caller, LeaseId, Refusal, TaskId, UnixMillis};
 use rota_store::AnyStore;
 use rota_store::intents::Call;
@@ -26,7 +28,7 @@ pub struct Context {
     /// The host that would run tasks; none where hosts do not matter.
     pub host: Option<String>,
     /// What is configured to run loops.
-    pub runners: Runners,
+    pub runners: Arc<Runners>,
     /// Who knows the configuration of loops.
     pub settings: Settings,
 }
@@ -43,7 +45,7 @@ impl Context {
             ambient_lease: None,
             now: None,
             host: None,
-            runners: Runners::default(),
+            runners: Arc::default(),
             settings: Settings::default(),
         }
     }

@@ -36,8 +36,16 @@ macro_rules! pretty {
 
 impl Formatter for Indented {
     pretty! {
-        begin_array_value(first: bool), end_array_value(),
-        begin_object_key(first: bool), begin_object_value(), end_object_value(),
+        begin_array_value(first: bool), end_array_value(), begin_object_value(), end_object_value(),
+    }
+
+    /// Every key of every payload begins here, so it is written in one piece.
+    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        const BREAK: &[u8] = b",\n                ";
+        match BREAK.get(usize::from(first)..2 + 2 * self.level) {
+            Some(piece) => writer.write_all(piece),
+            None => self.pretty.begin_object_key(writer, first),
+        }
     }
 
     fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {

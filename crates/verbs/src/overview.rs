@@ -13,12 +13,15 @@ use crate::{Result, TaskPayload};
 
 /// The whole at a glance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields say it")]
 pub struct Overview {
     pub now: UnixMillis,
     pub queues: Vec<QueueOverview>,
     pub blocks: Vec<BlockPayload>,
     pub usage: Vec<UsagePayload>,
+    #[serde(default)]
+    pub usage_by_kind: Vec<KindUsage>,
 }
 
 /// A queue, and how many of its tasks stand where.
@@ -68,6 +71,20 @@ pub struct UsagePayload {
     pub spend_nanos: u64,
 }
 
+/// What was used today by all tasks of a kind together; the kind is empty for those that have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields say it")]
+pub struct KindUsage {
+    pub kind: String,
+    pub requests: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    /// Billionths of a dollar.
+    pub spend_nanos: u64,
+}
+
 /// Looks at everything.
 pub async fn overview(cx: &Context) -> Result<Overview> {
     let seen = cx.store.perform(&OverviewIntent { call: cx.call() }).await?;
@@ -83,6 +100,7 @@ pub async fn overview(cx: &Context) -> Result<Overview> {
     Ok(Overview {
         queues: seen.queues.into_iter().map(queue).collect(),
         blocks: seen.blocks.into_iter().map(|row| block(row, seen.now)).collect(),
+        usage_by_kind: usage_by_kind(&seen.usage, &seen.kinds),
         usage: usage(seen.usage),
         now: seen.now,
     })
@@ -125,6 +143,22 @@ fn usage(rows: Vec<UsageRow>) -> Vec<UsagePayload> {
         sum.spend_nanos += row.spend_nanos;
     }
     by_model.into_values().collect()
+}
+
+fn usage_by_kind(rows: &[UsageRow], kinds: &BTreeMap<String, String>) -> Vec<KindUsage> {
+    let mut by_kind: BTreeMap<&str, KindUsage> = BTreeMap::new();
+    for row in rows {
+        let kind = kinds.get(&row.task).map_or("", String::as_str);
+        let sum = by_kind
+            .entry(kind)
+            .or_insert_with(|| KindUsage { kind: kind.to_owned(), ..KindUsage::default() });
+        sum.requests += row.requests;
+        sum.input_tokens += row.input_tokens;
+        sum.output_tokens += row.output_tokens;
+        sum.cache_read_tokens += row.cache_read_tokens;
+        sum.spend_nanos += row.spend_nanos;
+    }
+    by_kind.into_values().collect()
 }
 
 /// Tasks of every queue by insertion, and where to go on from.

@@ -43,6 +43,7 @@ fn overview(full: bool, limited: bool) -> Overview {
         queues: vec![queue("loops"), queue("tasks")],
         blocks: if limited { vec![block] } else { Vec::new() },
         usage: if full { vec![used] } else { Vec::new() },
+        usage_by_kind: Vec::new(),
     }
 }
 

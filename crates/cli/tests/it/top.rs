@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::mcp::client::Http;
 use crate::support::{Lab, ROTA};
 
@@ -140,6 +142,45 @@ fn start_navigate_act_resize_quit() {
         terminal.run(&["resize-window", "-x", width, "-y", height]);
         terminal.wait_for("root plan [paused]");
     }
+    terminal.keys(&["q"]);
+    terminal.is_sane("0");
+}
+
+/// Each key that changes something asks first, does it, and says so; what cannot be done is said, too.
+#[test]
+fn every_act() {
+    let lab = filled();
+    let terminal = Tmux::start(&lab, 80, 24);
+    start_top(&terminal, "");
+    terminal.keys(&["5"]);
+    terminal.wait_for("root plan [pending]");
+    let shown = |key: &str| {
+        let shown: Value = serde_json::from_str(&lab.line("loop show root --json").ok()).unwrap();
+        shown[key].clone()
+    };
+    terminal.keys(&["p"]);
+    terminal.wait_for("pause root?");
+    terminal.keys(&["n"]);
+    terminal.wait_for("nothing was done");
+    assert_eq!(shown("status"), "pending");
+    for (key, words, field, wanted) in [
+        ("p", "pause", "status", json!("paused")),
+        ("r", "resume", "status", json!("pending")),
+        ("+", "raise the priority of", "priority", json!(1)),
+        ("c", "cancel", "status", json!("invalidated")),
+        ("z", "reset", "status", json!("pending")),
+        ("i", "reiterate", "status", json!("pending")),
+    ] {
+        terminal.keys(&[key]);
+        terminal.wait_for(&format!("{words} root?"));
+        terminal.keys(&["y"]);
+        terminal.wait_for(&format!("done: {words} root"));
+        assert_eq!(shown(field), wanted, "{words}");
+    }
+    terminal.keys(&["r"]);
+    terminal.wait_for("resume root?");
+    terminal.keys(&["y"]);
+    terminal.wait_for("error");
     terminal.keys(&["q"]);
     terminal.is_sane("0");
 }

@@ -257,6 +257,21 @@ fn print_overview(text: &mut String, seen: &Overview) {
         let dollars = used.spend_nanos as f64 / 1e9;
         put(text, format_args!("rota_spend_dollars_today{{{labels}}} {dollars}"));
     }
+    help(text, "rota_kind_tokens_today", "gauge", "Tokens used today (UTC) by kind of task.");
+    help(text, "rota_kind_spend_dollars_today", "gauge", "What was spent today (UTC) by kind of task.");
+    for used in &seen.usage_by_kind {
+        let kind = label(&used.kind);
+        let tokens = [
+            ("input", used.input_tokens),
+            ("output", used.output_tokens),
+            ("cache_read", used.cache_read_tokens),
+        ];
+        for (word, tokens) in tokens {
+            put(text, format_args!("rota_kind_tokens_today{{kind=\"{kind}\",tokens=\"{word}\"}} {tokens}"));
+        }
+        let dollars = used.spend_nanos as f64 / 1e9;
+        put(text, format_args!("rota_kind_spend_dollars_today{{kind=\"{kind}\"}} {dollars}"));
+    }
 }
 
 fn print_panel(text: &mut String, panel: &Panel) {
@@ -356,13 +371,50 @@ fn seconds(from: UnixMillis, to: UnixMillis) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use rota_store::intents::Call;
+    use rota_store::intents::blocks::NoteLimit;
+    use rota_store::intents::gateway::NoteUsage;
+    use rota_store::{Store, UsageRow};
     use rota_verbs::create::{Create, create};
+    use rota_verbs::loops::{self, AddLoop};
     use rota_verbs::{claim, settle};
 
     use super::*;
 
     fn value(text: &str, line: &str) -> Option<f64> {
         text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok())
+    }
+
+    /// A short lease is taken back by who comes an hour later.
+    fn lose_a_lease(cx: &Context) {
+        let wanted =
+            || claim::Claim { queue: "tasks".into(), lease_secs: Some(1), ..claim::Claim::default() };
+        block_on(claim::claim(cx, wanted())).unwrap_or_else(|error| panic!("{error}"));
+        let later = rota_store::clock::system_now().plus_ms(3_600_000);
+        let later = Context { now: Some(later), ..cx.clone() };
+        block_on(claim::claim(&later, wanted())).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// An upstream is blocked, and a loop and somebody without a task used it.
+    fn push_back_and_use(cx: &Context) {
+        let add = AddLoop { kind: "ralph".into(), id: Some("r".into()), ..AddLoop::default() };
+        block_on(loops::add(cx, add)).unwrap_or_else(|error| panic!("{error}"));
+        let call = Call::in_scope(&cx.scope);
+        let limit = NoteLimit { call: call.clone(), upstream: "anthropic".into(), began_at: None };
+        block_on(cx.store.perform(&limit)).unwrap_or_else(|error| panic!("{error}"));
+        let used = |task: &str, requests, input_tokens, output_tokens, spend_nanos| UsageRow {
+            scope: cx.scope.clone(),
+            task: task.into(),
+            upstream: "anthropic".into(),
+            model: "opus".into(),
+            requests,
+            input_tokens,
+            output_tokens,
+            spend_nanos,
+            ..UsageRow::default()
+        };
+        let rows = vec![used("r", 1, 1_000, 20, 500_000_000), used("", 2, 10, 30, 250_000_000)];
+        block_on(cx.store.perform(&NoteUsage { call, rows })).unwrap_or_else(|error| panic!("{error}"));
     }
 
     #[test]
@@ -381,6 +433,8 @@ mod tests {
         let wanted = claim::Claim { queue: "tasks".into(), ..claim::Claim::default() };
         block_on(claim::claim(&cx, wanted)).unwrap_or_else(|error| panic!("{error}"));
         block_on(settle::done(&cx, "a", None)).unwrap_or_else(|error| panic!("{error}"));
+        lose_a_lease(&cx);
+        push_back_and_use(&cx);
         meter.note_tick(Duration::from_millis(2));
         let panel = r#"{"upstreams": [{"upstream": "anthropic", "running": 2, "slots": 10, "slotsNow": 5, "queued": 3,
             "rateLimited": false, "hits": 0, "ramping": true, "calls": [], "completed": 0, "rateLimitedCalls": 0,
@@ -391,15 +445,24 @@ mod tests {
         meter.look(&cx, true);
         let text = meter.text();
         for (line, wanted) in [
-            ("rota_tasks{queue=\"tasks\",state=\"open\"}", 1.0),
+            ("rota_tasks{queue=\"tasks\",state=\"active\"}", 1.0),
             ("rota_tasks{queue=\"tasks\",state=\"done\"}", 1.0),
-            ("rota_claims_total", 1.0),
+            ("rota_claims_total", 3.0),
             ("rota_settled_total{outcome=\"done\"}", 1.0),
-            ("rota_lease_expiries_total", 0.0),
+            ("rota_settled_total{outcome=\"lost\"}", 1.0),
+            ("rota_lease_expiries_total", 1.0),
+            ("rota_gate_blocked{upstream=\"anthropic\"}", 1.0),
+            ("rota_gate_limits_in_row{upstream=\"anthropic\"}", 1.0),
+            ("rota_tokens_today{upstream=\"anthropic\",model=\"opus\",kind=\"output\"}", 50.0),
+            ("rota_requests_today{upstream=\"anthropic\",model=\"opus\"}", 3.0),
+            ("rota_spend_dollars_today{upstream=\"anthropic\",model=\"opus\"}", 0.75),
+            ("rota_kind_tokens_today{kind=\"ralph\",tokens=\"input\"}", 1_000.0),
+            ("rota_kind_tokens_today{kind=\"\",tokens=\"output\"}", 30.0),
+            ("rota_kind_spend_dollars_today{kind=\"ralph\"}", 0.5),
             ("rota_refusals_total{code=\"nothing_eligible\"}", 1.0),
-            ("rota_wait_seconds_count", 1.0),
-            ("rota_run_seconds_count", 1.0),
-            ("rota_run_seconds_bucket{le=\"+Inf\"}", 1.0),
+            ("rota_wait_seconds_count", 3.0),
+            ("rota_run_seconds_count", 2.0),
+            ("rota_run_seconds_bucket{le=\"+Inf\"}", 2.0),
             ("rota_gate_slots{upstream=\"anthropic\"}", 10.0),
             ("rota_gate_slots_now{upstream=\"anthropic\"}", 5.0),
             ("rota_gate_running{upstream=\"anthropic\"}", 2.0),

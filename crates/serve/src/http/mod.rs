@@ -6,6 +6,7 @@
 //! listener, a door and what tells it to stop.
 
 mod access;
+mod bounds;
 mod events;
 mod meter;
 mod openapi;
@@ -110,7 +111,7 @@ impl Api {
         door.admit(parts).map(Some)
     }
 
-    async fn answer(self, parts: Parts, body: Bytes, caller: Option<Caller>) -> Answer {
+    async fn answer(self: Arc<Self>, parts: Parts, body: Bytes, caller: Option<Caller>) -> Answer {
         let begun = self.tracer.as_ref().map(|_| Begun::of(&parts));
         let answer = self.route(&parts, body, caller).await.unwrap_or_else(|problem| problem.response());
         if let Some((tracer, begun)) = self.tracer.as_ref().zip(begun) {
@@ -246,7 +247,7 @@ pub async fn serve_api(
 ) -> std::io::Result<()> {
     let ending = stop.clone();
     let measured = tokio::spawn(api.meter.clone().run(Arc::clone(&api.settings), api.stop.clone()));
-    let (each, last) = (api.clone(), api);
+    let (each, last) = (Arc::new(api.clone()), api);
     let rest = async move {
         ending.cancelled().await;
         last.rest().await;
@@ -255,7 +256,7 @@ pub async fn serve_api(
         drop(measured.await);
     };
     let admit = move |parts: &Parts| Api::admit(&door, parts);
-    let handler = move |parts, body, caller| each.clone().answer(parts, body, caller);
+    let handler = move |parts, body, caller| Arc::clone(&each).answer(parts, body, caller);
     tokio::join!(serve(listener, admit, BODY_BYTES, handler, stop), rest).0
 }
 
@@ -379,13 +380,10 @@ fn problem(said: &Said) -> Problem {
         (
             _,
             _,
-            "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found" | "issue_not_found",
+            "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found" | "issue_not_found"
+            | "entry_not_found" | "unknown_queue" | "unknown_dependency",
         ) => StatusCode::NOT_FOUND,
-        (
-            _,
-            _,
-            "bad_value" | "bad_name" | "bad_line" | "bad_policy" | "unknown_queue" | "unknown_dependency",
-        ) => StatusCode::BAD_REQUEST,
+        (_, _, "bad_value" | "bad_name" | "bad_line" | "bad_policy") => StatusCode::BAD_REQUEST,
         _ => StatusCode::CONFLICT,
     };
     Problem::said(status, said)

@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::GATE;
+use super::bounds;
 use super::operations::{Operation, PREFIX};
 use super::request::SURROUNDINGS;
 use crate::listen::Told;
@@ -64,11 +65,7 @@ pub fn document() -> Value {
 
 fn surroundings() -> Map<String, Value> {
     let parameter = |(name, about): (&str, &str)| {
-        let schema = if name == "now" {
-            json!({"type": "string", "format": "date-time"})
-        } else {
-            json!({"type": "string"})
-        };
+        let schema = bounds::surrounding(name);
         (name.to_owned(), json!({"name": name, "in": "query", "description": about, "schema": schema}))
     };
     SURROUNDINGS.into_iter().map(parameter).collect()
@@ -91,15 +88,18 @@ fn described(operation: &Operation, generator: &mut schemars::SchemaGenerator) -
     let route = operation.route;
     let named: Vec<&str> =
         route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
-    let mut parameters: Vec<Value> = named
-        .iter()
-        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": operation.fields[*name]}))
-        .collect();
+    let bounded = |name: &str, is_in_address: bool| {
+        bounds::bounded(route.name, name, &operation.fields[name], is_in_address)
+    };
+    let in_path =
+        |name: &&str| json!({"name": name, "in": "path", "required": true, "schema": bounded(name, true)});
+    let mut parameters: Vec<Value> = named.iter().map(in_path).collect();
     let input = (operation.input)(generator);
     let input = resolved(input.as_value(), generator);
     let required: Vec<Value> = input["required"].as_array().cloned().unwrap_or_default();
+    let others = operation.fields.keys().filter(|name| !named.contains(&name.as_str()));
     let others: Map<String, Value> =
-        operation.fields.iter().filter(|(name, _)| !named.contains(&name.as_str())).map(owned).collect();
+        others.map(|name| (name.clone(), bounded(name, operation.has_no_body()))).collect();
     let mut described = json!({
         "operationId": route.name.replace([' ', '-'], "_"),
         "summary": route.about,
@@ -124,8 +124,13 @@ fn described(operation: &Operation, generator: &mut schemars::SchemaGenerator) -
         described["requestBody"] =
             json!({"required": !required.is_empty(), "content": {"application/json": {"schema": schema}}});
     }
-    parameters
-        .extend(SURROUNDINGS.map(|(name, _)| json!({"$ref": format!("#/components/parameters/{name}")})));
+    let own_lease = bounds::own_lease(&route);
+    parameters.extend(SURROUNDINGS.map(|(name, about)| match &own_lease {
+        Some(schema) if name == "leaseId" => {
+            json!({"name": name, "in": "query", "description": about, "schema": schema})
+        }
+        _ => json!({"$ref": format!("#/components/parameters/{name}")}),
+    }));
     let payload = (operation.payload)(generator).to_value();
     described["parameters"] = parameters.into();
     described["responses"] = responses("application/json", versioned(&payload)).into();
@@ -144,10 +149,6 @@ fn gate(panel: &Value) -> Value {
         "tags": ["gate"],
         "responses": responses("application/json", versioned(panel)),
     }})
-}
-
-fn owned((name, schema): (&String, &Value)) -> (String, Value) {
-    (name.clone(), schema.clone())
 }
 
 /// The schema itself where it is named by a reference.

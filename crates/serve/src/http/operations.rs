@@ -1,5 +1,6 @@
 //! The verbs as operations of the API: found by method and path, called with the text of their input.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use rota_verbs::table::visit_all;
@@ -57,6 +58,19 @@ impl Operation {
         })
     }
 
+    /// Every operation by the first word of its path.
+    fn by_noun() -> &'static BTreeMap<&'static str, Vec<&'static Self>> {
+        static BY_NOUN: OnceLock<BTreeMap<&'static str, Vec<&'static Operation>>> = OnceLock::new();
+        BY_NOUN.get_or_init(|| {
+            let mut by_noun: BTreeMap<&str, Vec<&Self>> = BTreeMap::new();
+            for operation in Self::all() {
+                let noun = operation.route.path.split('/').nth(1).unwrap_or_default();
+                by_noun.entry(noun).or_default().push(operation);
+            }
+            by_noun
+        })
+    }
+
     /// The operation at a path, with what its path names; else the methods by which something is there.
     pub fn find<'p>(
         method: &http::Method,
@@ -64,31 +78,35 @@ impl Operation {
     ) -> Result<(&'static Self, Named<'p>), Vec<&'static str>> {
         let parts: Vec<&str> = path.split('/').collect();
         let mut methods = Vec::new();
-        for operation in Self::all() {
-            if let Some(named) = operation.matches(&parts) {
-                if operation.has_method(method) {
-                    return Ok((operation, named));
-                }
-                methods.push(operation.route.method.word());
+        let near = parts.get(1).and_then(|noun| Self::by_noun().get(noun));
+        for operation in near.into_iter().flatten() {
+            if !operation.is_at(&parts) {
+                continue;
             }
+            if operation.has_method(method) {
+                return Ok((operation, operation.named(&parts)));
+            }
+            methods.push(operation.route.method.word());
         }
         Err(methods)
     }
 
-    /// The parts of a path that this operation's path names, if it is that.
-    fn matches<'p>(&self, given: &[&'p str]) -> Option<Named<'p>> {
+    /// Whether it is found at this path.
+    fn is_at(&self, given: &[&str]) -> bool {
         let fits = |(given, wanted): (&&str, &Part)| match wanted {
             Part::Word(word) => word == given,
             Part::Name(_) => !given.is_empty(),
         };
-        if given.len() != self.path.len() || !given.iter().zip(&self.path).all(fits) {
-            return None;
-        }
+        given.len() == self.path.len() && given.iter().zip(&self.path).all(fits)
+    }
+
+    /// The parts of its path that are named.
+    fn named<'p>(&self, given: &[&'p str]) -> Named<'p> {
         let named = given.iter().zip(&self.path).filter_map(|(given, wanted)| match wanted {
             Part::Word(_) => None,
             Part::Name(name) => Some((*name, *given)),
         });
-        Some(named.collect())
+        named.collect()
     }
 
     /// The method as the request says it.
@@ -173,11 +191,7 @@ mod tests {
     fn paths() {
         let found = |path: &str| -> Vec<&str> {
             let parts: Vec<&str> = path.split('/').collect();
-            Operation::all()
-                .iter()
-                .filter(|one| one.matches(&parts).is_some())
-                .map(|one| one.route.name)
-                .collect()
+            Operation::all().iter().filter(|one| one.is_at(&parts)).map(|one| one.route.name).collect()
         };
         assert_eq!(found("/tasks/a/done"), ["task done"]);
         assert_eq!(found("/tasks/a%2Fb"), ["task show", "task update", "task delete"]);

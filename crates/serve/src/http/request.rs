@@ -2,6 +2,7 @@
 //! and when, which every operation takes in its query.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -10,8 +11,9 @@ use percent_encoding::percent_decode_str;
 use rota_core::text::escaped;
 use rota_verbs::{Context, Result, Said, checked_name, input};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
+use super::bounds::takes;
 use super::operations::Operation;
 use super::problem;
 use crate::listen::Problem;
@@ -54,6 +56,7 @@ pub fn read(
         }
     } else if !body.is_empty() {
         fields = object(parts, body)?;
+        fields.iter_mut().for_each(|(name, value)| make_whole(operation.fields.get(name), value));
     }
     let mut surroundings = BTreeMap::new();
     for (name, value) in query(parts)? {
@@ -164,21 +167,28 @@ fn query(parts: &Parts) -> std::result::Result<Vec<(String, String)>, Problem> {
 }
 
 fn raw(text: &str) -> Box<RawValue> {
-    let json = Value::String(text.to_owned()).to_string();
-    RawValue::from_string(json).unwrap_or_else(|error| unreachable!("a text is JSON: {error}"))
+    to_raw_value(text).unwrap_or_else(|error| unreachable!("a text is JSON: {error}"))
 }
 
 /// The value of a query as the field's schema wants it: a number or a flag where it takes one, else a text.
 fn typed(schema: &Value, text: &str) -> Box<RawValue> {
-    let takes = |word: &str| match &schema["type"] {
-        Value::String(kind) => kind == word,
-        Value::Array(kinds) => kinds.iter().any(|kind| kind == word),
-        _ => false,
-    };
+    let takes = |word: &str| takes(schema, word);
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_value = (takes("integer") && plain) || (takes("boolean") && matches!(text, "true" | "false"));
     let value = is_value.then(|| RawValue::from_string(text.to_owned()).ok()).flatten();
     value.unwrap_or_else(|| raw(text))
+}
+
+/// A whole number is one for JSON also where it is written with a fraction of zeros.
+fn make_whole(schema: Option<&Value>, value: &mut Box<RawValue>) {
+    let Some((whole, fraction)) = value.get().split_once('.') else { return };
+    let is_whole = !fraction.is_empty() && fraction.bytes().all(|byte| byte == b'0');
+    if is_whole
+        && schema.is_some_and(|schema| takes(schema, "integer"))
+        && let Ok(number) = RawValue::from_string(whole.to_owned())
+    {
+        *value = number;
+    }
 }
 
 /// The server's surroundings, but for what a request names.
@@ -193,7 +203,9 @@ pub fn context(server: &Context, said: &BTreeMap<String, String>) -> std::result
             ambient_lease: given("ambientLease").filter(|lease| !lease.is_empty()),
             now: given("now").map(|text| input::now(&text)).transpose()?,
             host: checked_name("host", given("host"))?.or_else(|| server.host.clone()),
-            ..server.clone()
+            store: server.store.clone(),
+            runners: Arc::clone(&server.runners),
+            settings: server.settings.clone(),
         })
     };
     read().map_err(|error| problem(&Said::of(&error)))

@@ -219,6 +219,7 @@ macro_rules! conformance_suite {
             races {
                 renew_against_reclaim
                 both_last_blockers_at_once
+                showing_while_a_blocker_comes_and_goes
                 two_halves_of_a_circle
                 blocking_while_claiming
                 deleting_and_undeleting_while_claiming

@@ -13,7 +13,7 @@ use crate::fault::Error;
 use crate::intents::add::{Add, NewTask};
 use crate::intents::claim::Claim;
 use crate::intents::edges::Block;
-use crate::intents::read::Journal;
+use crate::intents::read::{Journal, Show};
 use crate::tx::EventFilter;
 
 /// Rounds of a race; the long command asks for more.
@@ -114,6 +114,33 @@ pub fn both_last_blockers_at_once<S: Subject>(subject: &S) {
         assert_eq!(settled, (true, true));
     }
     assert_eq!(lab.ok(&claim(at(2), 9_999)).len(), rounds, "no child is stranded");
+    finish(&lab);
+}
+
+/// A task is shown as one moment has it: it is ready exactly if the blocker beside it does not count.
+pub fn showing_while_a_blocker_comes_and_goes<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.add(at(0), &[new("a"), after("b", &["a"])]);
+    let writing = Lab { subject, store: subject.another(&lab.store) };
+    let is_over = AtomicBool::new(false);
+    let write = || {
+        for _ in 0..rounds(subject) {
+            writing.must(at(1), "a", Command::Delete);
+            writing.must(at(1), "a", Command::Undelete);
+        }
+        is_over.store(true, Ordering::Release);
+    };
+    let look = || {
+        let mut seen = 0;
+        while !is_over.load(Ordering::Acquire) || seen == 0 {
+            let (view, blockers) = lab.ok(&Show { call: lab.call(at(1)), id: id("b") });
+            let [blocker] = blockers.as_slice() else { panic!("{blockers:?}") };
+            assert_eq!(view.ready_at.is_some(), blocker.status.satisfies_edge(), "{blocker:?}");
+            assert_eq!(view.deps, [id("a")]);
+            seen += 1;
+        }
+    };
+    race(write, look);
     finish(&lab);
 }
 

@@ -236,6 +236,10 @@ pub fn pages_show_each_task_as_it_is<S: Subject>(subject: &S) {
         at(1),
         &[new("a"), after("b", &["a"]), after("c", &["b", "a"]), of_kind("loop", "loops", "plan")],
     );
+    let below = |name: &str, parent: &str| NewTask { parent: Some(id(parent)), ..new(name) };
+    let cooling = NewTask { not_before: Some(at(50)), ..new("cooling") };
+    lab.add(at(1), &[cooling, new("d"), below("child", "d"), below("waits", "loop"), after("e", &["d"])]);
+    lab.finish(at(1), "d");
     let (mut paged, mut place) = (Vec::new(), 0);
     loop {
         let page = lab.ok(&Page { call: lab.call(at(2)), after: place, limit: 3 });
@@ -244,6 +248,14 @@ pub fn pages_show_each_task_as_it_is<S: Subject>(subject: &S) {
         paged.extend(page);
     }
     let alone = |name: &str| lab.ok(&Show { call: lab.call(at(2)), id: id(name) }).0;
-    assert_eq!(paged, ["a", "b", "c", "loop"].map(alone));
+    let names = ["a", "b", "c", "loop", "cooling", "d", "child", "waits", "e"];
+    assert_eq!(paged, names.map(alone));
     assert_eq!(paged[2].deps, [id("a"), id("b")]);
+    let ready: Vec<&str> = names
+        .into_iter()
+        .zip(&paged)
+        .filter(|(_, view)| view.ready_at.is_some())
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(ready, ["a", "loop", "cooling", "child", "e"], "nothing but time stands in their way");
 }

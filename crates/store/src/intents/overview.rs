@@ -1,8 +1,10 @@
 //! The whole at a glance: how many tasks of each queue stand where, which upstreams are blocked, what was used today;
 //! and tasks in pages, for whoever wants to see all of them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use async_trait::async_trait;
-use rota_core::{Status, UnixMillis};
+use rota_core::{Status, TaskId, UnixMillis};
 
 use super::gateway::day_of;
 use super::read::{TaskView, views};
@@ -30,6 +32,8 @@ pub struct Seen {
     pub blocks: Vec<BlockRow>,
     /// What was used today, in UTC.
     pub usage: Vec<UsageRow>,
+    /// The kinds of the tasks that used something, of those that have one.
+    pub kinds: BTreeMap<String, String>,
 }
 
 #[async_trait]
@@ -50,8 +54,17 @@ impl Intent for Overview {
         let blocks = tx.blocks().await?;
         let usage = UsageFilter { scope: Some(cx.scope.clone()), task: None, day: Some(day_of(cx.now)) };
         let usage = tx.usage(&usage).await?;
-        Ok(Seen { now: cx.now, queues, blocks, usage })
+        let kinds = kinds(tx, &cx, &usage).await?;
+        Ok(Seen { now: cx.now, queues, blocks, usage, kinds })
     }
+}
+
+async fn kinds(tx: &mut AnyTx, cx: &Cx, usage: &[UsageRow]) -> Result<BTreeMap<String, String>, Fault> {
+    // A caller without a task has no id.
+    let users: BTreeSet<TaskId> = usage.iter().filter_map(|row| TaskId::new(&row.task).ok()).collect();
+    let users: Vec<TaskId> = users.into_iter().collect();
+    let tasks = tx.tasks(&cx.scope, &users).await?.into_iter().map(|row| row.task);
+    Ok(tasks.filter_map(|task| Some((task.id.to_string(), task.kind?))).collect())
 }
 
 /// Looks whether anything runs or may run, and which upstreams are blocked, without counting where an index tells.

@@ -10,7 +10,7 @@ use rota_core::policy::{QueuePolicy, Reclaim};
 use rota_core::rank::{self, RankKey, Rankable};
 use rota_core::select::Room;
 use rota_core::transition::{self, Command};
-use rota_core::{Status, Task, TaskId};
+use rota_core::{Refusal, Status, Task, TaskId};
 
 use super::claim::{Wanted, open_blockers};
 use super::{Call, Cx, find_queue, find_task, write};
@@ -185,9 +185,7 @@ pub(super) async fn views<T: Tx>(tx: &mut T, cx: &Cx, rows: Vec<Row>) -> Result<
         let mut deps = deps.remove(&row.task.id).unwrap_or_default();
         deps.sort();
         let facts = write::facts(tx, cx, &row).await?;
-        let unobstructed = rota_core::obstacle::Stage::of(&row.task, &facts, cx.now)
-            != rota_core::obstacle::Stage::Obstructed;
-        let ready_at = unobstructed.then(|| row.task.ready_at());
+        let ready_at = obstacle::ready_since(&row.task, &facts);
         views.push(TaskView { task: row.task, deps, ready_at });
     }
     Ok(views)
@@ -263,18 +261,17 @@ impl Intent for Show {
     type Output = (TaskView, Vec<Blocker>);
 
     fn access(&self) -> Access {
-        Access::Read
+        Access::Once
     }
 
+    /// Nothing is decided here, so neither the clock nor the policy is needed.
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
-        let cx = Cx::open(tx, &self.call).await?;
-        let row = find_task(tx, &cx, &self.id).await?;
-        let blockers = tx.blockers(&cx.scope, &self.id).await?;
-        let view = views(tx, &cx, vec![row]).await?.pop();
-        match view {
-            Some(view) => Ok((view, blockers)),
-            None => unreachable!("one row makes one view"),
-        }
+        let Some(seen) = tx.in_context(&self.call.scope, &self.id).await? else {
+            return Err(Refusal::TaskNotFound { id: self.id.clone() }.into());
+        };
+        let ready_at = obstacle::ready_since(&seen.row.task, &seen.facts());
+        let deps = seen.blockers.iter().map(|blocker| blocker.id.clone()).collect();
+        Ok((TaskView { task: seen.row.task, deps, ready_at }, seen.blockers))
     }
 }
 

@@ -1,13 +1,14 @@
 //! The one way a task is written: row, event, and what follows for those who waited for it.
 
 use rota_core::event::{Event, EventData, EventKind};
-use rota_core::obstacle::{self, Facts, ParentFact, Stage};
+use rota_core::obstacle::{self, Facts, Stage};
 use rota_core::rank;
 use rota_core::transition::{self, Applied, Command};
 use rota_core::{Fence, Json, Refusal, Status, Task};
 
 use super::{Cx, family};
 use crate::fault::{Error, Fault, Outcome};
+use crate::in_context;
 use crate::tx::{Moved, Row, Standing, Tx};
 
 /// A task's next state, and what to say about it.
@@ -196,11 +197,7 @@ fn judged(cx: &Cx, task: &Task, facts: &Facts) -> Standing {
 
 /// What stands around a task; the blockers only as a count.
 pub(super) async fn facts<T: Tx>(tx: &mut T, cx: &Cx, row: &Row) -> Result<Facts, Fault> {
-    let parent = match &row.task.parent {
-        Some(parent) => tx.tasks(&cx.scope, std::slice::from_ref(parent)).await?.pop(),
-        None => None,
-    };
-    let parent = parent.map(|row| ParentFact { status: row.task.status, iteration: row.task.iteration });
+    let parent = in_context::parent(tx, &cx.scope, &row.task).await?;
     Ok(Facts { parent, open_blockers: row.open_blockers, blocked_by: Vec::new() })
 }
 

@@ -13,6 +13,7 @@ use rota_core::{Policy, Status, Task, TaskId, UnixMillis};
 
 use super::{Clock, Shared, State, Stored};
 use crate::fault::Fault;
+use crate::in_context::{self, InContext};
 use crate::tx::{
     AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
     Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow,
@@ -149,6 +150,10 @@ impl Tx for MemoryTx {
     async fn set_queue_paused(&mut self, key: i64, paused: bool) -> Result<(), Fault> {
         self.state.queues.values_mut().filter(|row| row.key == key).for_each(|row| row.paused = paused);
         Ok(())
+    }
+
+    async fn in_context(&mut self, scope: &str, id: &TaskId) -> Result<Option<InContext>, Fault> {
+        in_context::in_steps(self, scope, id).await
     }
 
     async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {

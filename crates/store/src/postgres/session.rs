@@ -35,7 +35,7 @@ impl PostgresTx {
         }
         let (how, number) = match self.access {
             Access::Write => ("BEGIN", "; SELECT pg_current_xact_id(), pg_postmaster_start_time()"),
-            Access::Read => ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", ""),
+            Access::Read | Access::Once => ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", ""),
         };
         let begin = format!(
             "{how}; SET LOCAL search_path = {}; SET LOCAL lock_timeout = '30s'; \

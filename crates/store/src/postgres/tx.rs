@@ -16,6 +16,7 @@ use super::readback::Trace;
 use super::row::{self, Values, get};
 use super::{Object, Shared, sql};
 use crate::fault::Fault;
+use crate::in_context::{self, InContext};
 use crate::intents::Call;
 use crate::intents::add::NewTask;
 use crate::store::Access;
@@ -218,6 +219,10 @@ impl Tx for PostgresTx {
 
     async fn set_queue_paused(&mut self, key: i64, paused: bool) -> Result<(), Fault> {
         self.change(sql::PAUSE_QUEUE, &[&key, &paused]).await.map(drop)
+    }
+
+    async fn in_context(&mut self, scope: &str, id: &TaskId) -> Result<Option<InContext>, Fault> {
+        in_context::in_steps(self, scope, id).await
     }
 
     async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {

@@ -155,7 +155,7 @@ impl SqliteTx {
         bound: impl rusqlite::Params,
         read: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Option<T>, Fault> {
-        let run = || self.connection().prepare_cached(text)?.query_row(bound, read).optional();
+        let run = || self.statement(text)?.query_row(bound, read).optional();
         run().map_err(|error| self.fault(error))
     }
 
@@ -173,7 +173,7 @@ impl SqliteTx {
         })
     }
 
-    fn fold<T>(
+    pub(super) fn fold<T>(
         &self,
         text: &str,
         bound: impl rusqlite::Params,
@@ -181,7 +181,7 @@ impl SqliteTx {
         add: impl Fn(&rusqlite::Row<'_>, &mut T) -> rusqlite::Result<()>,
     ) -> Result<(), Fault> {
         let run = || {
-            let mut statement = self.connection().prepare_cached(text)?;
+            let mut statement = self.statement(text)?;
             let mut rows = statement.query(bound)?;
             while let Some(row) = rows.next()? {
                 add(row, into)?;

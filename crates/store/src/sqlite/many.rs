@@ -152,7 +152,7 @@ impl SqliteTx {
         mut read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<bool>,
     ) -> Result<bool, Fault> {
         let run = || {
-            let mut statement = self.connection().prepare_cached(text)?;
+            let mut statement = self.statement(text)?;
             let mut binder = row::Binder::new(&mut statement);
             binder.bind(scope)?;
             for value in list {

@@ -7,6 +7,7 @@
 mod alone;
 mod backup;
 mod heads;
+mod in_context;
 mod many;
 mod open;
 mod ralph;

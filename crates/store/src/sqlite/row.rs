@@ -6,7 +6,7 @@ use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Row as SqlRow, Statement};
 
-use crate::tx::{Row, Standing};
+use crate::tx::{Blocker, Row, Standing};
 
 type Read<T> = rusqlite::Result<T>;
 
@@ -57,6 +57,16 @@ fn named(row: &SqlRow<'_>, column: usize) -> Read<Option<String>> {
 pub(super) fn status(row: &SqlRow<'_>, column: usize) -> Read<Status> {
     let word = row.get_ref(column)?.as_str()?;
     Status::from_word(word).ok_or_else(|| unreadable(column, format!("unknown status '{word}'")))
+}
+
+/// Reads the columns of `sql::BLOCKERS`, from this one on.
+pub(super) fn blocker(row: &SqlRow<'_>, first: usize) -> Read<Blocker> {
+    Ok(Blocker {
+        id: id(row, first)?,
+        title: row.get(first + 1)?,
+        status: status(row, first + 2)?,
+        result: row.get::<_, Option<String>>(first + 3)?.map(Json::from_stored),
+    })
 }
 
 /// How many columns `sql::columns!` has.

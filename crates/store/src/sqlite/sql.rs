@@ -107,6 +107,17 @@ impl ForMany {
 }
 
 pub const TASK: &str = select!("WHERE t.scope = ?1 AND t.id = ?2");
+/// A task, what is known of its parent, and its blockers: a row for each, or one without. The queue comes last, so that the
+/// order of the edges is the order asked for however it is found.
+pub const IN_CONTEXT: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", p.status, p.iteration, b.id, b.title, b.status, b.result \
+     FROM tasks t LEFT JOIN tasks p ON p.scope = t.scope AND p.id = t.parent \
+     LEFT JOIN edges e ON e.scope = t.scope AND e.task = t.id \
+     LEFT JOIN tasks b ON b.scope = e.scope AND b.id = e.blocker CROSS JOIN queues q ON q.key = t.queue \
+     WHERE t.scope = ?1 AND t.id = ?2 ORDER BY e.blocker"
+);
 /// A task that is only looked at, and whether it has blockers, done or not.
 pub const TASK_TO_READ: &str = concat!(
     "SELECT ",
@@ -323,6 +334,10 @@ pub const GATE_TOKEN: &str =
 #[cfg(feature = "conformance")]
 pub const SERVED: &[(&str, &str, &str)] = &[
     ("TASK", TASK, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
+    ("IN_CONTEXT, the task", IN_CONTEXT, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
+    ("IN_CONTEXT, its parent", IN_CONTEXT, "p sqlite_autoindex_tasks_1 (scope=? AND id=?) LEFT-JOIN"),
+    ("IN_CONTEXT, its edges", IN_CONTEXT, "e PRIMARY KEY (scope=? AND task=?) LEFT-JOIN"),
+    ("IN_CONTEXT, its blockers", IN_CONTEXT, "b sqlite_autoindex_tasks_1 (scope=? AND id=?) LEFT-JOIN"),
     ("TASK_TO_READ", TASK_TO_READ, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
     ("TASK_BY_SEQ", TASK_BY_SEQ, "t PRIMARY KEY (rowid=?)"),
     ("PAGE", PAGE, "t PRIMARY KEY (rowid>?)"),

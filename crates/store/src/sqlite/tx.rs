@@ -2,6 +2,7 @@
 
 mod upkeep;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
@@ -9,12 +10,13 @@ use rota_core::event::Event;
 use rota_core::policy::GateLevel;
 use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
-use rusqlite::{Connection, params};
+use rusqlite::{CachedStatement, Connection, params};
 
 use super::alone::Alone;
 use super::row::{self, Binder};
 use super::{PATIENCE, Session, Shared, open, sql};
 use crate::fault::Fault;
+use crate::in_context::InContext;
 use crate::store::Access;
 use crate::tx::{
     AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, Moved,
@@ -27,6 +29,8 @@ pub struct SqliteTx {
     shared: Arc<Shared>,
     session: Option<Session>,
     access: Access,
+    /// Whether a statement was asked for: a transaction that is [`Access::Once`] has one.
+    pub(super) has_asked: Cell<bool>,
     pub(super) alone: Alone,
 }
 
@@ -40,9 +44,22 @@ impl SqliteTx {
                 return Err(Fault::Busy { place, waited_secs: PATIENCE.as_secs() });
             }
         }
-        let tx = Self { shared, session: Some(session), access, alone: Alone::default() };
-        tx.run(if access == Access::Write { "BEGIN IMMEDIATE" } else { "BEGIN" })?;
+        let has_asked = Cell::new(false);
+        let tx = Self { shared, session: Some(session), access, has_asked, alone: Alone::default() };
+        match access {
+            Access::Write => tx.run("BEGIN IMMEDIATE")?,
+            Access::Read => tx.run("BEGIN")?,
+            // A statement outside of a transaction is one by itself.
+            Access::Once => {}
+        }
         Ok(tx)
+    }
+
+    /// A statement, compiled at most once for each connection.
+    pub(super) fn statement(&self, text: &str) -> rusqlite::Result<CachedStatement<'_>> {
+        let is_second = self.has_asked.replace(true);
+        assert!(!(is_second && self.access == Access::Once), "two statements would see two snapshots");
+        self.connection().prepare_cached(text)
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -63,7 +80,7 @@ impl SqliteTx {
     }
 
     fn run(&self, text: &str) -> Result<(), Fault> {
-        let run = || self.connection().prepare_cached(text)?.execute([]);
+        let run = || self.statement(text)?.execute([]);
         run().map(drop).map_err(|error| self.fault(error))
     }
 
@@ -79,7 +96,7 @@ impl SqliteTx {
     }
 
     fn change(&self, text: &str, bound: impl rusqlite::Params) -> Result<usize, Fault> {
-        let run = || self.connection().prepare_cached(text)?.execute(bound);
+        let run = || self.statement(text)?.execute(bound);
         run().map_err(|error| self.fault(error))
     }
 
@@ -111,7 +128,7 @@ impl SqliteTx {
         bind: impl FnOnce(&mut Binder<'_, '_>) -> rusqlite::Result<()>,
     ) -> Result<(), Fault> {
         let run = || {
-            let mut statement = self.connection().prepare_cached(text)?;
+            let mut statement = self.statement(text)?;
             bind(&mut Binder::new(&mut statement))?;
             statement.raw_execute()
         };
@@ -120,7 +137,7 @@ impl SqliteTx {
 
     /// Ends the transaction, gives back the turn, and keeps the connection for the next one.
     fn end(&mut self, how: &str) -> Result<(), Fault> {
-        let ended = self.run(how);
+        let ended = if self.access == Access::Once { Ok(()) } else { self.run(how) };
         let Some(session) = self.session.take() else { return ended };
         if ended.is_err() && !session.connection.is_autocommit() {
             // Dropping the connection undoes what a failed COMMIT left open, and closes the turn's file with it.
@@ -221,8 +238,12 @@ impl Tx for SqliteTx {
         self.change(sql::PAUSE_QUEUE, params![key, paused]).map(drop)
     }
 
+    async fn in_context(&mut self, scope: &str, id: &TaskId) -> Result<Option<InContext>, Fault> {
+        self.look_around(scope, id)
+    }
+
     async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {
-        let is_read = self.access == Access::Read;
+        let is_read = self.access != Access::Write;
         let text = if is_read { sql::TASK_TO_READ } else { sql::TASK_TO_CHANGE };
         let found = self.one(text, params![scope, id.as_str()], |row| {
             Ok((row::task(row)?, row.get::<_, bool>(row::TASK_COLUMNS)?))
@@ -320,14 +341,7 @@ impl Tx for SqliteTx {
         if self.alone.has_no_blockers(scope, id) {
             return Ok(Vec::new());
         }
-        self.all(sql::BLOCKERS, params![scope, id.as_str()], |row| {
-            Ok(Blocker {
-                id: row::id(row, 0)?,
-                title: row.get(1)?,
-                status: row::status(row, 2)?,
-                result: row.get::<_, Option<String>>(3)?.map(Json::from_stored),
-            })
-        })
+        self.all(sql::BLOCKERS, params![scope, id.as_str()], |row| row::blocker(row, 0))
     }
 
     async fn edges(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<(TaskId, TaskId)>, Fault> {

@@ -155,3 +155,16 @@ fn as_step_by_step() {
         assert_eq!(events.len(), expected_events.len());
     });
 }
+
+/// What is read outside of a transaction is one statement.
+#[test]
+#[should_panic(expected = "two statements would see two snapshots")]
+fn once_is_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("rota.db")).unwrap();
+    run_here(async {
+        let mut tx = store.begin(Access::Once).await.unwrap();
+        assert_eq!(tx.queues("default").await.unwrap(), []);
+        drop(tx.queues("default").await);
+    });
+}

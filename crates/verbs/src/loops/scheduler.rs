@@ -6,6 +6,7 @@ use rota_core::obstacle::Obstacle;
 use rota_core::rank::ScoreTerm;
 use rota_store::Store;
 use rota_store::intents::loops::{Pending, PendingTask};
+use rota_store::intents::read::Runners;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +71,7 @@ impl PendingLoop {
 
 /// Lists the pending loops.
 pub async fn scheduler(cx: &Context) -> Result<Scheduler> {
-    let (host, runners) = (cx.host.clone(), cx.runners.clone());
+    let (host, runners) = (cx.host.clone(), Runners::clone(&cx.runners));
     let pending =
         cx.store.perform(&Pending { call: cx.call(), queue: LOOPS.to_owned(), host, runners }).await?;
     let loops: Vec<PendingLoop> = pending.into_iter().map(PendingLoop::of).collect();

@@ -20,7 +20,7 @@ use crate::Word;
 
 /// The refusal for an id that names no entry.
 pub(crate) fn not_found(id: &str) -> Refusal {
-    crate::context::bad_value(format!("Queue entry not found: {id}"))
+    Refusal::EntryNotFound { problem: format!("Queue entry not found: {id}") }
 }
 
 /// What an entry keeps beside the task's own fields.

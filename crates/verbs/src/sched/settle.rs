@@ -1,5 +1,6 @@
 //! `sched renew|complete|release|reclaim|reset`: a lease by its id.
 
+use rota_core::text::escaped;
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, LeaseId, Refusal, Task, TaskId, UnixMillis};
 use rota_store::Store;
@@ -10,7 +11,7 @@ use rota_store::intents::settle::Settle;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::context::{Context, bad_value};
+use crate::context::Context;
 use crate::{Error, Result};
 
 /// A renewed lease.
@@ -85,8 +86,7 @@ async fn settle(
     verb: &str,
     command: impl FnOnce(Caller) -> Command,
 ) -> Result<Task> {
-    let none =
-        || Error::from(bad_value(format!("No active lease to {verb}: {}", rota_core::text::escaped(text))));
+    let none = || Error::from(not_found(format!("No active lease to {verb}: {}", escaped(text))));
     let Ok(lease) = LeaseId::parse(text) else { return Err(none()) };
     let caller = Caller { agent: None, lease: Some(lease.clone()) };
     let settled = cx.store.perform(&Settle::one(cx.call(), lease.task, command(caller))).await?;
@@ -115,6 +115,10 @@ pub async fn reset(cx: &Context, id: &str) -> Result<Reset> {
     };
     match parked {
         Some(_) => Ok(Reset { reset: id.to_owned() }),
-        None => Err(bad_value(format!("No parked entry to reset: {}", rota_core::text::escaped(id))).into()),
+        None => Err(not_found(format!("No parked entry to reset: {}", escaped(id))).into()),
     }
+}
+
+fn not_found(problem: String) -> Refusal {
+    Refusal::EntryNotFound { problem }
 }

@@ -166,7 +166,7 @@ verbs! {
             it.backoff_factor,
             it.backoff_cap_ms,
         ];
-        let texts = given.map(|json| json.map(|json| json.as_str().to_owned()));
+        let texts = given.map(|json| json.map(as_typed));
         let (shown, _) = sched::policy_set(cx, sched::flat(sched::RULES.into_iter().zip(texts))?).await?;
         Ok(shown)
     };
@@ -204,4 +204,9 @@ verbs! {
 
 fn one() -> usize {
     1
+}
+
+/// A value as it would be typed: a text without its quotes.
+fn as_typed(json: Json) -> String {
+    serde_json::from_str(json.as_str()).unwrap_or_else(|_| json.as_str().to_owned())
 }

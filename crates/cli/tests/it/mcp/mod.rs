@@ -4,4 +4,4 @@ pub mod client;
 pub mod clients;
 mod ending;
 mod http;
-mod same_bytes;
+pub mod same_bytes;

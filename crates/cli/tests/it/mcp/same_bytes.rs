@@ -208,7 +208,8 @@ fn message(ran: &Ran) -> String {
     text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
 
-fn without_folder(text: &str, lab: &Lab) -> String {
+/// What two folders say alike.
+pub fn without_folder(text: &str, lab: &Lab) -> String {
     text.replace(lab.path().canonicalize().unwrap().to_str().unwrap(), "<folder>")
 }
 

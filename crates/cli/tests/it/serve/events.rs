@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rota_store::{AnyStore, block_on};
+use rota_core::event::{Event, EventKind};
+use rota_core::{Task, TaskId, UnixMillis};
+use rota_store::{Access, AnyStore, Store, Tx, block_on};
 use rota_testbed::Server;
 use rota_verbs::Context;
 use rota_verbs::create::{Create, create};
@@ -79,7 +81,7 @@ fn add(store: &AnyStore, id: &str) {
     block_on(create(&Context::new(store.clone()), task)).unwrap();
 }
 
-/// Writers in parallel, one of which holds its transaction open while others commit; the server is killed twice.
+/// Writers in parallel, and the server is killed twice.
 fn nothing_is_missed(lab: &Lab, store: &(dyn Fn() -> AnyStore + Sync)) {
     const EACH: usize = 60;
     const WRITERS: usize = 4;
@@ -135,6 +137,40 @@ fn resumed_on_sqlite() {
 fn resumed_on_postgresql() {
     let lab = Lab::on(Server::shared().fresh_url());
     nothing_is_missed(&lab, &|| lab.open());
+}
+
+fn created(name: &str) -> Event {
+    let task = Task::new("default", TaskId::new(name).unwrap(), "tasks", "T", UnixMillis::new(1));
+    Event::of_change(EventKind::Created, None, &Task { events: 1, ..task })
+}
+
+/// Who began first commits last, and the server is killed in between: everything comes once, in the order that the
+/// journal has from then on. On SQLite nobody can begin before another has committed.
+#[test]
+fn writers_that_commit_out_of_order() {
+    let lab = Lab::on(Server::shared().fresh_url());
+    let store = lab.open();
+    let mut server = Http::serve(&lab, &[]);
+    let mut stream = Stream::open(&server, "", None);
+    let hear = |stream: &mut Stream| stream.next().unwrap()["task"].as_str().unwrap().to_owned();
+    add(&store, "first");
+    assert_eq!(hear(&mut stream), "first");
+    let mut slow = block_on(store.begin(Access::Write)).unwrap();
+    block_on(slow.append(&created("slow"))).unwrap();
+    add(&store, "second");
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    add(&store, "third");
+    server = Http::serve(&lab, &[]);
+    let mut resumed = Stream::open(&server, "", Some(&stream.place));
+    let mut fresh = Stream::open(&server, "", Some("0-0"));
+    add(&store, "fourth");
+    block_on(slow.commit()).unwrap();
+    add(&store, "last");
+    let heard: Vec<String> = (0..5).map(|_| hear(&mut resumed)).collect();
+    assert_eq!(heard, ["slow", "second", "third", "fourth", "last"]);
+    let heard: Vec<String> = (0..6).map(|_| hear(&mut fresh)).collect();
+    assert_eq!(heard, ["first", "slow", "second", "third", "fourth", "last"]);
 }
 
 #[test]

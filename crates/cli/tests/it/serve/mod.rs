@@ -7,3 +7,4 @@ mod events;
 mod in_daemon;
 mod leases;
 mod same_bytes;
+mod three_ways;
