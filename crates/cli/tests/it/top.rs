@@ -169,6 +169,7 @@ fn every_act() {
         ("+", "raise the priority of", "priority", json!(1)),
         ("c", "cancel", "status", json!("invalidated")),
         ("z", "reset", "status", json!("pending")),
+        ("c", "cancel", "status", json!("invalidated")),
         ("i", "reiterate", "status", json!("pending")),
     ] {
         terminal.keys(&[key]);
@@ -180,7 +181,7 @@ fn every_act() {
     terminal.keys(&["r"]);
     terminal.wait_for("resume root?");
     terminal.keys(&["y"]);
-    terminal.wait_for("error");
+    terminal.wait_for("cannot be resumed");
     terminal.keys(&["q"]);
     terminal.is_sane("0");
 }

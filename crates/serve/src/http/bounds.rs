@@ -47,10 +47,11 @@ pub fn surrounding(name: &str) -> Value {
     }
 }
 
-/// What `leaseId` takes where it is looked at.
+/// What `leaseId` takes where it is looked at: a lease, or nothing.
 pub fn own_lease(route: &Route) -> Option<Value> {
     let is_looked_at = route.holder == Holder::OwnTask || route.name == "loop add";
-    is_looked_at.then(|| json!({"type": "string", "pattern": LEASE, "maxLength": limits::ID_BYTES}))
+    let pattern = format!("^$|{LEASE}");
+    is_looked_at.then(|| json!({"type": "string", "pattern": pattern, "maxLength": limits::ID_BYTES}))
 }
 
 /// Whether a schema takes values of a type.
@@ -103,7 +104,7 @@ fn text_bounds(verb: &str, field: &str, is_text: bool) -> Vec<(&'static str, Val
         ("issue show" | "issue close", "number") => vec![("pattern", "^#?[1-9][0-9]{0,17}$".into())],
         ("log follow", "after") => vec![("pattern", CURSOR.into())],
         ("task agent deregister", "id") => Vec::new(),
-        ("queue add", "id") => like(NAME_OR_NONE, limits::ID_BYTES),
+        ("queue add", "id") | ("loop add", "id" | "parent") => like(NAME_OR_NONE, limits::ID_BYTES),
         (_, "id" | "by" | "parent" | "task") => like(NAME, limits::ID_BYTES),
         (_, "lease") => like(LEASE, limits::ID_BYTES),
         ("loop add", "kind") | (_, "queue" | "label") => like(NAME, limits::NAME_BYTES),
@@ -111,6 +112,7 @@ fn text_bounds(verb: &str, field: &str, is_text: bool) -> Vec<(&'static str, Val
             like(NAME_OR_NONE, limits::NAME_BYTES)
         }
         (_, "triggeredBy") => like(PATH, limits::NAME_BYTES),
+        ("loop add", "title") => like(r"^$|\S", limits::TITLE_BYTES),
         (_, "title") => like(SOMETHING, limits::TITLE_BYTES),
         ("task park", "reason") => vec![("minLength", 1.into())],
         _ => Vec::new(),

@@ -1,6 +1,5 @@
 //! The verbs as operations of the API: found by method and path, called with the text of their input.
 
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use rota_verbs::table::visit_all;
@@ -58,19 +57,6 @@ impl Operation {
         })
     }
 
-    /// Every operation by the first word of its path.
-    fn by_noun() -> &'static BTreeMap<&'static str, Vec<&'static Self>> {
-        static BY_NOUN: OnceLock<BTreeMap<&'static str, Vec<&'static Operation>>> = OnceLock::new();
-        BY_NOUN.get_or_init(|| {
-            let mut by_noun: BTreeMap<&str, Vec<&Self>> = BTreeMap::new();
-            for operation in Self::all() {
-                let noun = operation.route.path.split('/').nth(1).unwrap_or_default();
-                by_noun.entry(noun).or_default().push(operation);
-            }
-            by_noun
-        })
-    }
-
     /// The operation at a path, with what its path names; else the methods by which something is there.
     pub fn find<'p>(
         method: &http::Method,
@@ -78,8 +64,7 @@ impl Operation {
     ) -> Result<(&'static Self, Named<'p>), Vec<&'static str>> {
         let parts: Vec<&str> = path.split('/').collect();
         let mut methods = Vec::new();
-        let near = parts.get(1).and_then(|noun| Self::by_noun().get(noun));
-        for operation in near.into_iter().flatten() {
+        for operation in Self::all() {
             if !operation.is_at(&parts) {
                 continue;
             }

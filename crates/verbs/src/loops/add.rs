@@ -40,17 +40,17 @@ pub async fn add(cx: &Context, input: AddLoop) -> Result<LoopPayload> {
     };
     let parent =
         input.parent.filter(|parent| !parent.is_empty()).map(|parent| task_id(&parent)).transpose()?;
-    let lease = match &parent {
-        Some(parent) => cx.caller(parent)?.lease.filter(|lease: &LeaseId| lease.task == *parent),
-        None => None,
-    };
+    let id = task_id(&id)?;
+    // One that is none is refused also where it does not matter.
+    let named = cx.caller(parent.as_ref().unwrap_or(&id))?.lease;
+    let lease = named.filter(|lease: &LeaseId| parent.as_ref() == Some(&lease.task));
     let task = NewTask {
         kind: Some(kind),
         priority: input.priority.map_or(NewPriority::Unset, NewPriority::Given),
         parent,
         triggered_by: input.triggered_by.map(checked_path).transpose()?,
         description: prompt,
-        ..NewTask::new(task_id(&id)?, LOOPS, &title)
+        ..NewTask::new(id, LOOPS, &title)
     };
     let added = cx.store.perform(&AddLoopIntent { call: cx.call(), task, lease }).await?;
     Ok(LoopPayload::of_task(added))

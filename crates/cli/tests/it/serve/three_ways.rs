@@ -40,8 +40,9 @@ impl<'a> Api<'a> {
         let name = tool.strip_prefix("rota_").unwrap();
         let (method, path) = &self.places[name];
         let mut given = arguments.as_object().unwrap().clone();
-        if path.contains("{lease}") {
-            let lease = given.remove("leaseId").unwrap_or_default();
+        if path.contains("{lease}")
+            && let Some(lease) = given.remove("leaseId")
+        {
             given.insert("lease".to_owned(), lease);
         }
         if name == "queue_add" && !given.contains_key("repo") {
