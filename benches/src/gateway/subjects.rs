@@ -133,7 +133,8 @@ fn wait_for(name: &str, address: &str) -> Result<()> {
 fn rota(folder: &Path, upstream: &str) -> Result<Subject> {
     let program = built_rota()?;
     let workspace = folder.join("rota");
-    std::fs::create_dir_all(&workspace)?;
+    // A repository of its own: the folder may lie in another one, whose settings would count.
+    std::fs::create_dir_all(workspace.join(".git"))?;
     let port = free_port()?;
     let config = format!(
         "concurrency: {{max_api_calls: 1000}}\nrate_limit: {{rate_window_secs: 1, max_requests_per_window: 1000000, \
@@ -146,12 +147,20 @@ fn rota(folder: &Path, upstream: &str) -> Result<Subject> {
     for name in ["ROTA_STORE", "ROTA_CONFIG", "ROTA_SCOPE"] {
         command.env_remove(name);
     }
-    let child = command.spawn()?;
     let address = format!("127.0.0.1:{port}");
-    wait_for("rota", &address)?;
+    let child = Some(command.spawn()?);
+    let mut subject = Subject {
+        name: "rota",
+        address,
+        path: "/v1/messages",
+        headers: String::new(),
+        streams: true,
+        child,
+    };
+    wait_for("rota", &subject.address)?;
     let token = std::fs::read_to_string(workspace.join(".rota/token"))?;
-    let headers = format!("x-api-key: {}\r\n", token.trim());
-    Ok(Subject { name: "rota", address, path: "/v1/messages", headers, streams: true, child: Some(child) })
+    subject.headers = format!("x-api-key: {}\r\n", token.trim());
+    Ok(subject)
 }
 
 fn bare_hyper(upstream: &str) -> Result<Subject> {
