@@ -149,14 +149,8 @@ fn rota(folder: &Path, upstream: &str) -> Result<Subject> {
     }
     let address = format!("127.0.0.1:{port}");
     let child = Some(command.spawn()?);
-    let mut subject = Subject {
-        name: "rota",
-        address,
-        path: "/v1/messages",
-        headers: String::new(),
-        streams: true,
-        child,
-    };
+    let mut subject =
+        Subject { name: "rota", address, path: "/v1/messages", headers: String::new(), streams: true, child };
     wait_for("rota", &subject.address)?;
     let token = std::fs::read_to_string(workspace.join(".rota/token"))?;
     subject.headers = format!("x-api-key: {}\r\n", token.trim());

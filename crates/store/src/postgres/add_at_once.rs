@@ -50,14 +50,11 @@ impl PostgresTx {
         ];
         let shared = Arc::clone(&self.shared);
         // Through a pooler a statement is planned anew each time, and the longer one takes longer.
-        let is_one = tasks.len() == 1 && shared.prepare.by_name() && self.may_be_at_once();
+        let is_one = tasks.len() == 1 && shared.prepare.by_name();
         values.extend(if is_one { batch.first() } else { batch.all() });
         let text = if is_one { &shared.texts.add_one } else { &shared.texts.add_at_once };
-        let (now, seqs) = match self.added(&call.scope, text, &values, number).await {
-            Ok(Some(added)) => added,
-            // The id is taken: nothing was done, and the ordinary way says by whom.
-            Err(Fault::LostRace { .. }) if is_one => return Ok(None),
-            answer => return answer.map(|_| None),
+        let Some((now, seqs)) = self.added(&call.scope, text, &values, number).await? else {
+            return Ok(None);
         };
         drop(batch);
         // The server's clock, where the task says when it was added.

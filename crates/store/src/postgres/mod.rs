@@ -179,7 +179,7 @@ pub fn statements(schema: &str) -> [Vec<(&'static str, String, &'static str)>; 2
             ("settle one", one.done, "tasks_scope_id_key"),
             ("settle and claim one", one.both.clone(), "tasks_plain"),
             ("settle one and claim", one.both, "tasks_scope_id_key"),
-            ("ADD_ONE", named(sql::ADD_ONE), "retired_pkey"),
+            ("ADD_ONE", named(sql::ADD_ONE), "tasks_scope_id_key"),
         ],
     ]
 }

@@ -236,8 +236,7 @@ pub const TURN_AT_ONCE: &str = "SELECT * FROM {schema}.turn_at_once($1, $2, $3, 
 /// Adds by one statement.
 pub const ADD_AT_ONCE: &str = "SELECT added_at, added FROM {schema}.add_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, \
      $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
-/// The same for one task: as a statement it takes half the server's time of the function. An id that is taken is an error
-/// of the index, which looks for it anyway.
+/// The same for one task: as a statement it takes half the server's time of the function.
 pub const ADD_ONE: &str = "WITH added AS (INSERT INTO {schema}.tasks (scope, id, queue, kind, priority, status, depth, \
          parent_iteration, artifact_present, iteration, tries, attempts, limited_in_row, fence, next_eligible_at, \
          open_since, host, title, description, category, steps, spec_ref, reference, payload, created_at, updated_at, \
@@ -249,6 +248,7 @@ pub const ADD_ONE: &str = "WITH added AS (INSERT INTO {schema}.tasks (scope, id,
          {schema}.queues q WHERE q.scope = $1 AND q.name = $2 \
          AND $3::text IS NOT DISTINCT FROM (SELECT p.version FROM {schema}.policies p WHERE p.scope = $1 \
              ORDER BY p.number DESC LIMIT 1) \
+         AND NOT EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.scope = $1 AND t.id = $10) \
          AND NOT EXISTS (SELECT 1 FROM {schema}.retired r WHERE r.scope = $1 AND r.id = $10) \
      RETURNING seq, created_at), \
      told AS (INSERT INTO {schema}.journal (scope, task, number, at, kind, to_status, actor, policy, call, data) \
