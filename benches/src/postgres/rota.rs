@@ -23,6 +23,10 @@ pub struct Way {
     pub limit: usize,
     /// Whether what is held is settled together with the next claim, or by itself.
     pub fused: bool,
+    /// Batches that a worker has in hand: with two it asks for the next while it is busy with the other.
+    pub in_hand: usize,
+    /// Whether each worker has a store of its own, as if it were a process of its own.
+    pub apart: bool,
 }
 
 /// Turns that are not measured: statements get prepared, plans cached.
@@ -100,10 +104,11 @@ async fn work(
 /// Tasks claimed and settled in a second by so many workers of one process.
 pub async fn claims(url: &str, way: Way, workers: usize, length: Duration) -> Result<f64> {
     let store = PostgresStore::open(url).await?;
-    let start = Arc::new(Barrier::new(workers));
+    let start = Arc::new(Barrier::new(workers * way.in_hand));
     let mut running = tokio::task::JoinSet::new();
-    for number in 0..workers {
-        let (store, start) = (store.clone(), Arc::clone(&start));
+    for number in 0..workers * way.in_hand {
+        let start = Arc::clone(&start);
+        let store = if way.apart { PostgresStore::open(url).await? } else { store.clone() };
         running.spawn(async move {
             let done = work(store, format!("agent-{number}"), way, length, start).await;
             done.map_err(|error| error.to_string())

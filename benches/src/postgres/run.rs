@@ -74,11 +74,11 @@ impl Subject {
 /// Tasks to begin a round with: more than anyone gets done.
 fn backlog(batch: usize, seconds: usize) -> usize {
     let per_second = match batch {
-        1 => 8_000,
+        1 => 12_000,
         10 => 25_000,
         _ => 50_000,
     };
-    per_second * seconds + 16 * 8 * batch
+    per_second * seconds + 2 * 16 * 8 * batch
 }
 
 fn claims(
@@ -91,7 +91,7 @@ fn claims(
         runtime.block_on(PostgresStore::open(&bench.url(schema)))?;
     }
     let (singles, batches) = (singles(with_peers), batches(with_peers));
-    let rounds = options.pick(1, if with_peers { 2 } else { 3 });
+    let rounds = options.pick(1, if with_peers { 2 } else { 4 });
     let length = Duration::from_secs(1);
     let row = |subjects: &[(&'static str, Subject)], size: usize| -> Result<Vec<Vec<f64>>> {
         let mut figures = vec![Vec::new(); subjects.len()];
@@ -113,7 +113,7 @@ fn claims(
     print_table(&singles, &sizes, &table);
     for (place, &size) in sizes.iter().enumerate() {
         let (same, bare) = (&table[place][0], &table[place][1]);
-        let best = (2..4)
+        let best = (2..5)
             .map(|ours| (median_ratio(&table[place][ours], same), median_ratio(&table[place][ours], bare)));
         let (to_same, to_bare) = best.fold((0.0_f64, 0.0_f64), |a, b| (a.0.max(b.0), a.1.max(b.1)));
         println!(
@@ -132,16 +132,17 @@ fn claims(
     Ok(())
 }
 
-fn ours(limit: usize, fused: bool) -> Subject {
-    Subject::Rota(rota::Way { limit, fused })
+fn ours(limit: usize, fused: bool) -> rota::Way {
+    rota::Way { limit, fused, in_hand: 1, apart: false }
 }
 
 fn singles(with_peers: bool) -> Vec<(&'static str, Subject)> {
     let mut list = vec![
         ("pgbench, the same writes", Subject::Same("same_pair.sql", 1)),
         ("pgbench, bare claim and delete", Subject::Bare),
-        ("Rota, claim, then done", ours(1, false)),
-        ("Rota, done and next claim in one", ours(1, true)),
+        ("Rota, claim, then done", Subject::Rota(ours(1, false))),
+        ("Rota, done and next claim in one", Subject::Rota(ours(1, true))),
+        ("the same, each worker by itself", Subject::Rota(rota::Way { apart: true, ..ours(1, true) })),
     ];
     if with_peers {
         list.extend(peers::ONE_AT_A_TIME.map(|peer| (peer.name, Subject::Peer(peer))));
@@ -152,15 +153,16 @@ fn singles(with_peers: bool) -> Vec<(&'static str, Subject)> {
 fn batches(with_peers: bool) -> Vec<(&'static str, Subject)> {
     let mut list = vec![
         ("pgbench, the same writes, 100", Subject::Same("same_pair_100.sql", 100)),
-        ("Rota, claim 100, then done", ours(100, false)),
-        ("Rota, done and the next 100 in one", ours(100, true)),
+        ("Rota, claim 100, then done", Subject::Rota(ours(100, false))),
+        ("Rota, done and the next 100 in one", Subject::Rota(ours(100, true))),
+        ("the same, two batches in hand", Subject::Rota(rota::Way { in_hand: 2, ..ours(100, true) })),
     ];
     if with_peers {
         list.extend(peers::BATCHES.map(|peer| (peer.name, Subject::Peer(peer))));
     } else {
         list.push(("pgbench, the same writes, 10", Subject::Same("same_pair_10.sql", 10)));
-        list.push(("Rota, claim 10, then done", ours(10, false)));
-        list.push(("Rota, done and the next 10 in one", ours(10, true)));
+        list.push(("Rota, claim 10, then done", Subject::Rota(ours(10, false))));
+        list.push(("Rota, done and the next 10 in one", Subject::Rota(ours(10, true))));
     }
     list
 }

@@ -166,12 +166,12 @@ upkeep! {
     fn retire(&mut self, scope: &str, id: &TaskId, fence: Fence) -> ();
     /// Finished tasks that did not change since, by insertion number, newest first, before one.
     fn finished(&mut self, scope: &str, unchanged_since: UnixMillis, before: u64, limit: usize) -> Vec<Row>;
-    /// Whether another task waits for it or is its child.
-    fn is_needed(&mut self, scope: &str, id: &TaskId) -> bool;
-    /// Takes a task out: row, own edges, journal.
-    fn remove(&mut self, task: &Task) -> ();
-    /// Puts a snapshot in the place of the event with its number, and takes out those before it.
-    fn squash(&mut self, snapshot: &Event) -> ();
+    /// Whether another task waits for it or is its child, other than these.
+    fn is_needed(&mut self, scope: &str, id: &TaskId, except: &[TaskId]) -> bool;
+    /// Takes tasks out: rows, own edges, journal.
+    fn remove(&mut self, scope: &str, ids: &[TaskId]) -> ();
+    /// Puts each snapshot in the place of the event of its task with its number, and takes out those before it.
+    fn squash(&mut self, scope: &str, snapshots: &[Event]) -> ();
 
     /// Writes a task with its own insertion number.
     fn restore(&mut self, task: &Task, queue: i64, standing: &Standing) -> ();

@@ -101,49 +101,50 @@ async fn remove_batch<T: Tx>(
 ) -> Result<(Pruned, u64, Option<u64>), Fault> {
     let mut rows = tx.finished(&cx.scope, limit, before, BATCH).await?;
     let last = rows.last().filter(|_| rows.len() == BATCH).map(|row| row.task.seq);
-    let mut pruned = Pruned::default();
+    let mut going: Vec<TaskId> = Vec::new();
     loop {
+        let before = going.len();
         let mut kept = Vec::new();
-        for row in std::mem::take(&mut rows) {
-            if !remove(tx, cx, limit, &row, pruned.tasks == 0).await? {
-                kept.push(row);
-                continue;
+        for row in rows {
+            match may_go(tx, cx, limit, &row.task.id, &going).await? {
+                true => going.push(row.task.id),
+                false => kept.push(row),
             }
-            pruned.tasks += 1;
-            rows.push(row);
         }
-        let progress = !rows.is_empty();
         rows = kept;
-        if !progress || rows.is_empty() {
-            return Ok((pruned, rows.len() as u64, last));
+        // What goes may have been all that needed others.
+        if going.len() == before || rows.is_empty() {
+            break;
         }
     }
-}
-
-async fn remove<T: Tx>(
-    tx: &mut T,
-    cx: &Cx,
-    limit: UnixMillis,
-    row: &Row,
-    first: bool,
-) -> Result<bool, Fault> {
-    let id = &row.task.id;
-    // Locked before it is judged: whoever adds a child or a dependent locks it too.
-    let Some(Row { task, .. }) = tx.task(&cx.scope, id).await? else { return Ok(false) };
-    if !task.status.is_finished() || task.updated_at >= limit || tx.is_needed(&cx.scope, id).await? {
-        return Ok(false);
-    }
-    if first {
+    if !going.is_empty() {
         // Written before anything is taken out: the highest event stays, so that its number is never given again
         // and no follower misses what comes next.
         let reason = Some(format!("finished and unchanged since {limit}"));
         let data = EventData { reason, ..EventData::default() };
         write::append(tx, cx, scope_event(cx, EventKind::Pruned, data)).await?;
+        tx.remove(&cx.scope, &going).await?;
+    }
+    let pruned = Pruned { tasks: going.len() as u64, ..Pruned::default() };
+    Ok((pruned, rows.len() as u64, last))
+}
+
+/// Whether a task may be taken out with those that go; then its last fence is kept.
+async fn may_go<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    limit: UnixMillis,
+    id: &TaskId,
+    going: &[TaskId],
+) -> Result<bool, Fault> {
+    // Locked before it is judged: whoever adds a child or a dependent locks it too.
+    let Some(Row { task, .. }) = tx.task(&cx.scope, id).await? else { return Ok(false) };
+    if !task.status.is_finished() || task.updated_at >= limit || tx.is_needed(&cx.scope, id, going).await? {
+        return Ok(false);
     }
     if task.fence > Fence::NONE {
         tx.retire(&cx.scope, id, task.fence).await?;
     }
-    tx.remove(&task).await?;
     Ok(true)
 }
 
@@ -164,16 +165,17 @@ async fn squash_batch<T: Tx>(
             journal.entry(task).or_default().push(event);
         }
     }
-    let mut squashed = 0;
+    let (mut snapshots, mut squashed) = (Vec::new(), 0);
     for events in journal.into_values() {
         let old: Vec<&Event> = events.iter().take_while(|event| event.at < limit).collect();
         let folded =
             old.iter().try_fold(None::<Folded>, |before, event| event::fold(before, event).map(Some));
         // A journal that does not fold is for `rota doctor`.
         if let (Ok(Some(folded)), [_, .., end]) = (folded, old.as_slice()) {
-            tx.squash(&Event::snapshot(&folded, end)).await?;
+            snapshots.push(Event::snapshot(&folded, end));
             squashed += old.len() as u64 - 1;
         }
     }
+    tx.squash(&cx.scope, &snapshots).await?;
     Ok((squashed, last))
 }

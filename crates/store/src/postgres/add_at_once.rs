@@ -4,14 +4,16 @@
 //! why if it cannot either.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rota_core::event::{Event, EventData};
-use rota_core::{Json, QueuePolicy, Task, TaskId, UnixMillis, rank};
+use rota_core::{Json, Task, TaskId, UnixMillis, rank};
 use tokio_postgres::types::ToSql;
 
+use super::Shared;
 use super::ask::Answer;
 use super::row::get;
+use super::together::{Entry, Joint, Room};
 use super::tx::PostgresTx;
 use crate::fault::Fault;
 use crate::intents::Call;
@@ -32,33 +34,53 @@ impl PostgresTx {
         let now = call.now.unwrap_or_default();
         let built: Vec<Task> = tasks.iter().map(|new| first(new.at_root(&call.scope, policy, now))).collect();
         let Some(data) = built.iter().map(created).collect::<Option<Vec<String>>>() else { return Ok(None) };
-        let guarded = policy.score.as_ref().is_some_and(|score| score.starvation_guard_minutes.is_some());
-        let bucketed = policy.is_bucketed();
-        let batch = Batch::of(&built, policy, data);
-        let given = call.now.map(UnixMillis::get);
+        let addition = Addition {
+            scope: call.scope.clone(),
+            queue: queue.to_owned(),
+            published: belief.published.clone(),
+            version: belief.in_force.version.clone(),
+            actor: call.actor.clone(),
+            now: call.now.map(UnixMillis::get),
+            guarded: policy.score.as_ref().is_some_and(|score| score.starvation_guard_minutes.is_some()),
+            bucketed: policy.is_bucketed(),
+            scores: built.iter().map(|task| rank::static_score(task, policy)).collect(),
+            tasks: built,
+            data,
+        };
+        let is_joint = addition.is_one() && addition.now.is_none() && self.may_be_at_once();
+        if is_joint && self.shared.prepare.by_name() {
+            self.add_with_others(addition).await
+        } else {
+            self.add(addition).await
+        }
+    }
+
+    /// Adds, by the statement for one where it is one.
+    async fn add(&mut self, addition: Addition) -> Result<Option<Vec<Task>>, Fault> {
         let number = self.shared.calls.next();
+        let batch = Batch::of(&addition);
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![
-            &call.scope,
-            &queue,
-            &belief.published,
-            &belief.in_force.version,
-            &call.actor,
-            &given,
-            &guarded,
-            &bucketed,
+            &addition.scope,
+            &addition.queue,
+            &addition.published,
+            &addition.version,
+            &addition.actor,
+            &addition.now,
+            &addition.guarded,
+            &addition.bucketed,
             &number,
         ];
         let shared = Arc::clone(&self.shared);
         // Through a pooler a statement is planned anew each time, and the longer one takes longer.
-        let is_one = tasks.len() == 1 && shared.prepare.by_name();
+        let is_one = addition.is_one() && shared.prepare.by_name();
         values.extend(if is_one { batch.first() } else { batch.all() });
         let text = if is_one { &shared.texts.add_one } else { &shared.texts.add_at_once };
-        let Some((now, seqs)) = self.added(&call.scope, text, &values, number).await? else {
+        let Some((now, seqs)) = self.added(&addition.scope, text, &values, number).await? else {
             return Ok(None);
         };
         drop(batch);
         // The server's clock, where the task says when it was added.
-        let numbered = built.into_iter().zip(seqs).map(|(task, seq)| Task {
+        let numbered = addition.tasks.into_iter().zip(seqs).map(|(task, seq)| Task {
             seq,
             created_at: now,
             updated_at: now,
@@ -66,6 +88,18 @@ impl PostgresTx {
             ..task
         });
         Ok(Some(numbered.collect()))
+    }
+
+    /// Adds one, together with those of others if many are at work.
+    async fn add_with_others(&mut self, addition: Addition) -> Result<Option<Vec<Task>>, Fault> {
+        match self.enter(|| addition.clone()).await? {
+            Entry::Answered(task) => Ok(Some(vec![task])),
+            Entry::Go(seat) => {
+                let result = self.add(addition).await;
+                drop(seat);
+                result
+            }
+        }
     }
 
     /// When the tasks were added, and their insertion numbers; none if it could not be at once.
@@ -92,18 +126,47 @@ impl PostgresTx {
     }
 }
 
-/// New tasks, column by column.
-struct Batch<'a> {
-    texts: [Vec<Option<&'a str>>; 8],
-    numbers: [Vec<Option<i64>>; 5],
-    steps: Vec<Option<String>>,
+/// Tasks to be added.
+#[derive(Clone)]
+pub(super) struct Addition {
+    scope: String,
+    queue: String,
+    published: Option<String>,
+    version: String,
+    actor: Option<String>,
+    now: Option<i64>,
+    guarded: bool,
+    bucketed: bool,
+    tasks: Vec<Task>,
+    scores: Vec<i64>,
+    /// The end of each one's event.
     data: Vec<String>,
 }
 
+impl Addition {
+    fn is_one(&self) -> bool {
+        self.tasks.len() == 1
+    }
+}
+
+/// New tasks, column by column; none for a column that is empty for all.
+struct Batch<'a> {
+    texts: [Option<Vec<Option<&'a str>>>; 8],
+    numbers: [Option<Vec<Option<i64>>>; 5],
+    steps: Option<Vec<Option<String>>>,
+    data: &'a Vec<String>,
+}
+
+/// None if all are.
+fn unless_empty<T>(column: Vec<Option<T>>) -> Option<Vec<Option<T>>> {
+    column.iter().any(Option::is_some).then_some(column)
+}
+
 impl<'a> Batch<'a> {
-    fn of(built: &'a [Task], policy: &QueuePolicy, data: Vec<String>) -> Self {
-        let texts = |of: fn(&Task) -> Option<&str>| built.iter().map(of).collect();
-        let numbers = |of: &dyn Fn(&Task) -> Option<i64>| built.iter().map(of).collect();
+    fn of(added: &'a Addition) -> Self {
+        let built = &added.tasks;
+        let texts = |of: fn(&Task) -> Option<&str>| unless_empty(built.iter().map(of).collect());
+        let numbers = |of: &dyn Fn(&Task) -> Option<i64>| unless_empty(built.iter().map(of).collect());
         let steps = |task: &Task| (!task.steps.is_empty()).then(|| Json::of(&task.steps).as_str().to_owned());
         Self {
             texts: [
@@ -119,26 +182,65 @@ impl<'a> Batch<'a> {
             numbers: [
                 numbers(&|task| task.priority.map(i64::from)),
                 numbers(&|task| Some(i64::from(task.sort_priority()))),
-                numbers(&|task| Some(rank::static_score(task, policy))),
+                Some(added.scores.iter().copied().map(Some).collect()),
                 numbers(&|task| task.next_eligible_at.map(UnixMillis::get)),
                 numbers(&|task| task.parent_iteration.map(i64::from)),
             ],
-            steps: built.iter().map(steps).collect(),
-            data,
+            steps: unless_empty(built.iter().map(steps).collect()),
+            data: &added.data,
         }
     }
 
     fn all(&self) -> Vec<&(dyn ToSql + Sync)> {
         let texts = self.texts.iter().map(|column| column as &(dyn ToSql + Sync));
         let numbers = self.numbers.iter().map(|column| column as &(dyn ToSql + Sync));
-        texts.chain(numbers).chain([&self.steps as _, &self.data as _]).collect()
+        texts.chain(numbers).chain([&self.steps as _, self.data as _]).collect()
     }
 
     /// The values of the first task alone.
     fn first(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let texts = self.texts.iter().map(|column| &column[0] as &(dyn ToSql + Sync));
-        let numbers = self.numbers.iter().map(|column| &column[0] as &(dyn ToSql + Sync));
-        texts.chain(numbers).chain([&self.steps[0] as _, &self.data[0] as _]).collect()
+        let texts = self.texts.iter().map(|column| match column {
+            Some(column) => &column[0] as &(dyn ToSql + Sync),
+            None => &None::<&str>,
+        });
+        let numbers = self.numbers.iter().map(|column| match column {
+            Some(column) => &column[0] as &(dyn ToSql + Sync),
+            None => &None::<i64>,
+        });
+        let steps = match &self.steps {
+            Some(steps) => &steps[0] as &(dyn ToSql + Sync),
+            None => &None::<String>,
+        };
+        texts.chain(numbers).chain([steps, &self.data[0] as _]).collect()
+    }
+}
+
+impl Joint for Addition {
+    type Answer = Task;
+
+    fn room(shared: &Shared) -> &Mutex<Room<Self>> {
+        &shared.additions
+    }
+
+    /// To the same queue under the same policy by the same actor, and no id twice.
+    fn goes_with(&self, others: &[&Self]) -> bool {
+        let Some(first) = others.first() else { return true };
+        let same = (&self.scope, &self.queue, &self.published, &self.version, &self.actor)
+            == (&first.scope, &first.queue, &first.published, &first.version, &first.actor);
+        let is_there =
+            |task: &Task| others.iter().flat_map(|other| &other.tasks).any(|other| other.id == task.id);
+        same && !self.tasks.iter().any(is_there)
+    }
+
+    async fn carry_out(tx: &mut PostgresTx, additions: &[&Self]) -> Result<Vec<Task>, Fault> {
+        let Some(first) = additions.first() else { return Ok(Vec::new()) };
+        let mut all = Self { tasks: Vec::new(), scores: Vec::new(), data: Vec::new(), ..(*first).clone() };
+        for Self { tasks, scores, data, .. } in additions {
+            all.tasks.extend_from_slice(tasks);
+            all.scores.extend_from_slice(scores);
+            all.data.extend_from_slice(data);
+        }
+        Ok(tx.add(all).await?.unwrap_or_default())
     }
 }
 

@@ -5,20 +5,20 @@
 //! suite shows that all ways choose and write the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rota_core::transition::Command;
-use rota_core::{Caller, Json, Status, Task, TaskId, UnixMillis};
-use serde::Deserialize;
+use rota_core::{Caller, Json, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::ToSql;
 
-use super::Object;
 use super::again::Found;
 use super::ask::Answer;
 use super::one::{Common, OneClaim, OneDone, Texts};
-use super::row::{self, Record, get};
+use super::row::{self, Behind, Record, get};
+use super::together::{Entry, Joint, Room};
 use super::tx::PostgresTx;
+use super::{Object, Shared};
 use crate::fault::Fault;
 use crate::intents::claim::{Claim, Grant};
 use crate::intents::default_policy;
@@ -39,24 +39,20 @@ impl PostgresTx {
         let nothing = || DoneAtOnce { steps: vec![None; work.steps.len()], granted: None };
         let belief = self.belief(&work.call.scope).filter(|_| self.may_be_at_once());
         let Some(belief) = belief else { return Ok(nothing()) };
-        let claim = work.then.and_then(|claim| Next::of(claim, &belief));
+        let claim = work.then.and_then(|claim| Next::of(claim, &work.call.actor, &belief));
         // Steps that are not simply done come first, the ordinary way.
         let Some(done) = Done::of(work, &belief) else { return Ok(nothing()) };
         if done.ids.is_empty() && claim.is_none() {
             return Ok(nothing());
         }
-        let call = self.shared.calls.next();
-        let turn = Turn { work, done, claim, call };
+        let turn = Turn { done, claim, call: self.shared.calls.next() };
         let shared = Arc::clone(&self.shared);
-        let one = turn.of_one(&shared.texts.one).filter(|_| shared.prepare.by_name());
-        let answer = match &one {
-            Some((text, one)) => shared.alone(self.client(), text, &one.values()).await?,
-            None => self.call(&shared.texts.turn_at_once, &turn.values(), turn.call).await?,
-        };
-        let result = match answer {
-            Answer::Rows(rows) if one.is_some() => self.read_one(&turn, &rows).await?,
-            Answer::Rows(rows) => turn.read(&rows)?,
-            Answer::Lost(met) => self.find_turn(&turn, met).await?,
+        let result = if turn.is_joint() && shared.prepare.by_name() {
+            self.with_others(&turn).await?
+        } else {
+            // Each has to step over what the others have locked.
+            let _permit = shared.batches.acquire().await;
+            self.by_itself(&turn).await?
         };
         // Inside a transaction it is done with the rest or not at all.
         let more_is_left = work.then.is_some() && result.granted.is_none() || result.steps.contains(&None);
@@ -66,24 +62,85 @@ impl PostgresTx {
         Ok(result)
     }
 
+    /// Carries out a turn, by the statement for one where it is of one.
+    async fn by_itself(&mut self, turn: &Turn) -> Result<DoneAtOnce, Fault> {
+        let shared = Arc::clone(&self.shared);
+        let one = turn.of_one(&shared.texts.one).filter(|_| shared.prepare.by_name());
+        let answer = match &one {
+            Some((text, one)) => shared.alone(self.client(), text, &one.values()).await?,
+            None if shared.prepare.by_name() => {
+                self.call(&shared.texts.turn_at_once, &turn.values(), turn.call).await?
+            }
+            None => self.call(&shared.texts.turn_in_columns, &turn.values(), turn.call).await?,
+        };
+        match answer {
+            Answer::Rows(rows) if one.is_some() => self.read_one(turn, &rows).await,
+            Answer::Rows(rows) => self.read_many(turn, &rows).await,
+            Answer::Lost(met) => self.find_turn(turn, met).await,
+        }
+    }
+
+    /// Carries out a turn of one task, together with those of others if many are at work.
+    async fn with_others(&mut self, turn: &Turn) -> Result<DoneAtOnce, Fault> {
+        match self.enter(|| turn.clone()).await? {
+            Entry::Answered(result) => Ok(result),
+            Entry::Go(seat) => {
+                let result = self.by_itself(turn).await;
+                drop(seat);
+                result
+            }
+        }
+    }
+
     /// What the statement for one says, row by row.
-    async fn read_one(&mut self, turn: &Turn<'_>, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
-        let mut done = DoneAtOnce { steps: vec![None; turn.work.steps.len()], granted: None };
+    async fn read_one(&mut self, turn: &Turn, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
+        let mut done = DoneAtOnce { steps: vec![None; turn.done.ids.len()], granted: None };
+        let mut granted = Vec::new();
         for row in rows {
             if get(row, 0)? {
                 done.granted.get_or_insert_default();
             }
-            let Some(record) = get::<Option<Record<'_>>>(row, 2)? else { continue };
-            let queue = self.queue_name(get(&record, 3)?).await?;
-            let task = row::task_in(&record, queue)?.task;
+            let Some(task) = self.task_in(row, 2).await? else { continue };
             if get(row, 1)? {
-                let blockers = self.blockers_of_grant(&task).await?;
-                done.granted.get_or_insert_default().push(Grant { task, blockers });
+                granted.push(task);
             } else {
                 done.steps = vec![Some(task)];
             }
         }
+        if !granted.is_empty() {
+            done.granted = Some(self.grants(granted).await?);
+        }
         Ok(done)
+    }
+
+    /// What the function says.
+    async fn read_many(&mut self, turn: &Turn, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
+        let mut settled = BTreeMap::new();
+        let mut granted: Vec<(i64, Task)> = Vec::with_capacity(rows.len());
+        let mut is_tried = turn.claim.is_some();
+        for row in rows {
+            match self.task_in(row, 2).await? {
+                Some(task) if get(row, 1)? => drop(settled.insert(task.id.to_string(), task)),
+                Some(task) => granted.push((get(row, 0)?, task)),
+                None => is_tried = false,
+            }
+        }
+        granted.sort_by_key(|(place, _)| *place);
+        let granted = granted.into_iter().map(|(_, task)| task).collect();
+        let granted = if is_tried { Some(self.grants(granted).await?) } else { None };
+        Ok(DoneAtOnce { steps: turn.steps(settled), granted })
+    }
+
+    /// The task that stands in one column, or from there on in columns of its own.
+    async fn task_in(&mut self, row: &PgRow, column: usize) -> Result<Option<Task>, Fault> {
+        if row.len() > column + 1 {
+            let columns = Behind(row, column);
+            let Some(queue) = get(&columns, row::QUEUE)? else { return Ok(None) };
+            return Ok(Some(row::task_in(&columns, self.queue_name(queue).await?)?.task));
+        }
+        let Some(record) = get::<Option<Record<'_>>>(row, column)? else { return Ok(None) };
+        let queue = self.queue_name(get(&record, row::QUEUE)?).await?;
+        Ok(Some(row::task_in(&record, queue)?.task))
     }
 
     /// What a queue is called, asked for once.
@@ -103,20 +160,28 @@ impl PostgresTx {
         Ok(name)
     }
 
-    /// What a task that was granted waited for: nothing, if nothing happened to it but its creation and this.
-    async fn blockers_of_grant(&mut self, task: &Task) -> Result<Vec<Blocker>, Fault> {
-        if task.events <= 2 {
-            return Ok(Vec::new());
+    /// With what each waited for: nothing, if nothing happened to it but its creation and this.
+    async fn grants(&mut self, tasks: Vec<Task>) -> Result<Vec<Grant>, Fault> {
+        let past: Vec<&str> =
+            tasks.iter().filter(|task| task.events > 2).map(|task| task.id.as_str()).collect();
+        let mut found: BTreeMap<TaskId, Vec<Blocker>> = BTreeMap::new();
+        if let (Some(task), false) = (tasks.first(), past.is_empty()) {
+            let shared = Arc::clone(&self.shared);
+            let rows = self.read_after(&shared.texts.one.blockers, &[&task.scope.as_str(), &past]).await?;
+            for row in &rows {
+                found.entry(row::id(row, 4)?).or_default().push(row::blocker(row)?);
+            }
         }
-        let shared = Arc::clone(&self.shared);
-        let rows =
-            self.read_after(&shared.texts.one.blockers, &[&task.scope.as_str(), &task.id.as_str()]).await?;
-        rows.iter().map(row::blocker).collect()
+        let grant = |task: Task| Grant { blockers: found.remove(&task.id).unwrap_or_default(), task };
+        Ok(tasks.into_iter().map(grant).collect())
     }
 
     /// Reads what belongs to the answer of something that is done and stays done: once more at another connection if
     /// this one is lost.
     async fn read_after(&mut self, text: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<PgRow>, Fault> {
+        if self.begun {
+            return self.query(text, values).await;
+        }
         let shared = Arc::clone(&self.shared);
         match shared.rows(self.client(), text, values).await {
             Err(fault) if fault.exit_code() == 75 => {
@@ -130,12 +195,12 @@ impl PostgresTx {
     }
 
     /// What a turn did whose answer was lost.
-    async fn find_turn(&mut self, turn: &Turn<'_>, met: Fault) -> Result<DoneAtOnce, Fault> {
-        let scope = &turn.work.call.scope;
+    async fn find_turn(&mut self, turn: &Turn, met: Fault) -> Result<DoneAtOnce, Fault> {
+        let scope = &turn.done.scope;
         let found = self.find_again(scope, turn.call, met).await?;
         let (granted, settled): (Vec<Found>, Vec<Found>) = found.into_iter().partition(Found::is_grant);
-        let settled = settled.into_iter().map(|found| (found.task.id.clone(), found.task)).collect();
-        let steps = turn.steps(&settled);
+        let settled = settled.into_iter().map(|found| (found.task.id.to_string(), found.task)).collect();
+        let steps = turn.steps(settled);
         // From here on a fault must not make it look undone.
         self.done_before = Some(DoneAtOnce { steps: steps.clone(), granted: None });
         self.client = Some(self.shared.client().await?);
@@ -177,8 +242,8 @@ impl PostgresTx {
 }
 
 /// One turn: what to settle, what to claim, and the number that marks it in the journal.
-struct Turn<'a> {
-    work: &'a AtOnce<'a>,
+#[derive(Clone)]
+pub(super) struct Turn {
     done: Done,
     claim: Option<Next>,
     call: i64,
@@ -200,7 +265,54 @@ impl OneTurn<'_> {
     }
 }
 
-impl Turn<'_> {
+impl Turn {
+    /// Whether turns of others may go with it: it is of one task, at the server's time.
+    fn is_joint(&self) -> bool {
+        let (steps, claim) = (self.done.ids.len(), &self.claim);
+        let is_one = steps <= 1 && claim.as_ref().is_none_or(|claim| claim.one().is_some());
+        is_one && (steps == 0 || self.done.one().is_some()) && self.done.now.is_none()
+    }
+
+    /// Turns of others and its own as one.
+    fn together(turns: &[&Self], call: i64) -> Option<Self> {
+        let first = turns.first()?;
+        let mut done = Done { ids: Vec::new(), ..first.done.clone() };
+        for column in [&mut done.agents, &mut done.results, &mut done.actors] {
+            column.clear();
+        }
+        done.fences.clear();
+        for Done { ids, fences, agents, results, actors, .. } in turns.iter().map(|turn| &turn.done) {
+            done.ids.extend_from_slice(ids);
+            done.fences.extend_from_slice(fences);
+            done.agents.extend_from_slice(agents);
+            done.results.extend_from_slice(results);
+            done.actors.extend(ids.iter().zip(actors).map(|(_, actor)| actor.clone()));
+        }
+        let takers: Vec<&Next> = turns.iter().filter_map(|turn| turn.claim.as_ref()).collect();
+        let claim = first.claim.as_ref().map(|claim| Next {
+            limit: Some(takers.len() as i64),
+            takers: takers.iter().flat_map(|next| next.takers.clone()).collect(),
+            actors: takers.iter().flat_map(|next| next.actors.clone()).collect(),
+            heads: takers.iter().flat_map(|next| next.heads.clone()).collect(),
+            ..claim.clone()
+        });
+        Some(Self { done, claim, call })
+    }
+
+    /// What of the result of turns that went together is that of each.
+    fn apart(turns: &[&Self], result: DoneAtOnce) -> Vec<DoneAtOnce> {
+        let mut steps = result.steps.into_iter();
+        let mut granted = result.granted.map(Vec::into_iter);
+        let own = |turn: &&Self| DoneAtOnce {
+            steps: steps.by_ref().take(turn.done.ids.len()).collect(),
+            granted: match (&turn.claim, &mut granted) {
+                (Some(_), Some(granted)) => Some(granted.next().into_iter().collect()),
+                _ => None,
+            },
+        };
+        turns.iter().map(own).collect()
+    }
+
     /// The statement for it, if it is of one task at a time.
     fn of_one<'a>(&'a self, texts: &'a Texts) -> Option<(&'a str, OneTurn<'a>)> {
         let (done, claim) = (self.done.one(), self.claim.as_ref().and_then(Next::one));
@@ -214,15 +326,21 @@ impl Turn<'_> {
             scope: &self.done.scope,
             published: &self.done.published,
             version: &self.done.version,
-            actor: &self.done.actor,
+            actor: self.actor(),
             now: self.done.now,
             call: self.call,
         };
         Some((text, OneTurn { common, done, claim }))
     }
 
-    fn steps(&self, settled: &BTreeMap<TaskId, Task>) -> Vec<Option<Task>> {
-        self.work.steps.iter().map(|step| settled.get(&step.id).cloned()).collect()
+    /// Who acts in a turn of one.
+    fn actor(&self) -> &Option<String> {
+        let claim = self.claim.as_ref().and_then(|claim| claim.actors.first());
+        self.done.actors.first().or(claim).unwrap_or(&None)
+    }
+
+    fn steps(&self, mut settled: BTreeMap<String, Task>) -> Vec<Option<Task>> {
+        self.done.ids.iter().map(|id| settled.remove(id)).collect()
     }
 
     fn values(&self) -> Values<'_> {
@@ -234,23 +352,12 @@ impl Turn<'_> {
         values.push(&self.call);
         values
     }
-
-    /// What the function says.
-    fn read(&self, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
-        let (settled, granted): (Vec<&PgRow>, Vec<&PgRow>) = rows.iter().partition(|row| row.get(39));
-        let settled = settled.into_iter().map(row::task).collect::<Result<Vec<_>, Fault>>()?;
-        let settled = settled.into_iter().map(|row| (row.task.id.clone(), row.task)).collect();
-        let granted = match self.claim {
-            Some(_) => granted.into_iter().map(grant).collect::<Result<Option<Vec<Grant>>, Fault>>()?,
-            None => None,
-        };
-        Ok(DoneAtOnce { steps: self.steps(&settled), granted })
-    }
 }
 
 type Values<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
-/// What to settle: the first arguments of `turn_at_once`.
+/// What to settle: the first arguments of `turn_at_once`. Who acts is told for each step, or once for all.
+#[derive(Clone)]
 struct Done {
     scope: String,
     ids: Vec<String>,
@@ -261,7 +368,7 @@ struct Done {
     now: Option<i64>,
     published: Option<String>,
     version: String,
-    actor: Option<String>,
+    actors: Vec<Option<String>>,
 }
 
 impl Done {
@@ -298,7 +405,7 @@ impl Done {
             now: work.call.now.map(UnixMillis::get),
             published: belief.published.clone(),
             version: belief.in_force.version.clone(),
-            actor: work.call.actor.clone(),
+            actors: vec![work.call.actor.clone()],
         })
     }
 
@@ -324,11 +431,11 @@ impl Done {
             &self.fences,
             &self.agents,
             &self.results,
+            &self.actors,
             &self.strict,
             &self.now,
             &self.published,
             &self.version,
-            &self.actor,
         ]
     }
 }
@@ -340,23 +447,37 @@ fn plain_done(step: &Step) -> Option<(&TaskId, &Caller, &Option<Json>)> {
     }
 }
 
-/// What to claim: the other arguments of `turn_at_once`. Without a queue, nothing.
+/// What to claim: the other arguments of `turn_at_once`. Without a queue, nothing. Who takes is told for each grant, or once
+/// for all.
+#[derive(Clone, PartialEq)]
 struct Next {
     queue: Option<String>,
     limit: Option<i64>,
     ceiling: Option<i64>,
     auto: Option<bool>,
-    agent: Option<String>,
+    takers: Vec<Option<String>>,
+    actors: Vec<Option<String>>,
+    /// How the data of the event begins.
+    heads: Vec<String>,
     ttl_ms: Option<i64>,
     host: Option<String>,
 }
 
 impl Next {
-    const NONE: &'static Self =
-        &Self { queue: None, limit: None, ceiling: None, auto: None, agent: None, ttl_ms: None, host: None };
+    const NONE: &'static Self = &Self {
+        queue: None,
+        limit: None,
+        ceiling: None,
+        auto: None,
+        takers: Vec::new(),
+        actors: Vec::new(),
+        heads: Vec::new(),
+        ttl_ms: None,
+        host: None,
+    };
 
     /// Only for a queue without buckets, and a caller who takes whatever is next.
-    fn of(claim: &Claim, belief: &Belief) -> Option<Self> {
+    fn of(claim: &Claim, actor: &Option<String>, belief: &Belief) -> Option<Self> {
         let policy = belief.in_force.policy.queue(&claim.queue);
         let any = claim.wanted.category.is_none() && claim.wanted.specs.is_none();
         if policy.is_bucketed() || !any || claim.limit == 0 {
@@ -367,7 +488,9 @@ impl Next {
             limit: Some(i64::try_from(claim.limit).unwrap_or(i64::MAX)),
             ceiling: policy.max_concurrent.map(i64::from),
             auto: Some(policy.reclaim == rota_core::policy::Reclaim::Auto),
-            agent: claim.agent.clone(),
+            takers: vec![claim.agent.clone()],
+            actors: vec![actor.clone()],
+            heads: vec![head(claim.agent.as_ref())],
             ttl_ms: Some(claim.ttl_ms.unwrap_or_else(|| policy.lease_ttl())),
             host: claim.host.clone(),
         })
@@ -376,50 +499,69 @@ impl Next {
     /// The one that is wanted, if it is only one and the queue has no ceiling.
     fn one(&self) -> Option<OneClaim<'_>> {
         let (Some(queue), Some(1), None) = (&self.queue, self.limit, self.ceiling) else { return None };
-        let named = |agent: &String| format!("\"assignee\":{},", Json::of(agent).as_str());
-        let agent = self.agent.as_ref().map_or(String::new(), named);
+        let ([agent], [head]) = (&self.takers[..], &self.heads[..]) else { return None };
         Some(OneClaim {
             queue,
             auto: self.auto.unwrap_or_default(),
-            agent: &self.agent,
+            agent,
             ttl_ms: self.ttl_ms.unwrap_or_default(),
             host: &self.host,
-            head: format!("{{\"changes\":{{{agent}\"fence\":"),
+            head,
         })
     }
 
+    /// Whether it is the same but for who takes.
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.queue, self.auto, self.ttl_ms, &self.host)
+            == (&other.queue, other.auto, other.ttl_ms, &other.host)
+    }
+
     fn values(&self) -> Values<'_> {
-        vec![&self.queue, &self.limit, &self.ceiling, &self.auto, &self.agent, &self.ttl_ms, &self.host]
+        vec![
+            &self.queue,
+            &self.limit,
+            &self.ceiling,
+            &self.auto,
+            &self.takers,
+            &self.actors,
+            &self.heads,
+            &self.ttl_ms,
+            &self.host,
+        ]
     }
 }
 
-/// A granted row; none if the function says that there is more to do than it can.
-fn grant(row: &PgRow) -> Result<Option<Grant>, Fault> {
-    if get::<i64>(row, 0)? == -1 {
-        return Ok(None);
-    }
-    Ok(Some(Grant { task: row::task(row)?.task, blockers: blockers(get(row, 38)?)? }))
+/// How the data of a grant's event begins.
+fn head(agent: Option<&String>) -> String {
+    let named = |agent: &String| format!("\"assignee\":{},", Json::of(agent).as_str());
+    format!("{{\"changes\":{{{}\"fence\":", agent.map_or(String::new(), named))
 }
 
-/// Blockers as the server lists them.
-fn blockers(list: Option<&str>) -> Result<Vec<Blocker>, Fault> {
-    #[derive(Deserialize)]
-    struct Listed {
-        id: TaskId,
-        title: String,
-        status: Status,
-        result: Option<String>,
+impl Joint for Turn {
+    type Answer = DoneAtOnce;
+
+    fn room(shared: &Shared) -> &Mutex<Room<Self>> {
+        &shared.turns
     }
-    let list: Vec<Listed> = match list {
-        Some(text) => serde_json::from_str(text)
-            .map_err(|error| Fault::Unreadable { problem: format!("blockers of a granted task: {error}") })?,
-        None => Vec::new(),
-    };
-    let blocker = |listed: Listed| Blocker {
-        id: listed.id,
-        title: listed.title,
-        status: listed.status,
-        result: listed.result.map(Json::from_stored),
-    };
-    Ok(list.into_iter().map(blocker).collect())
+
+    /// The same policy, the same claim but for who takes, and no task twice.
+    fn goes_with(&self, others: &[&Self]) -> bool {
+        let Some(first) = others.first() else { return true };
+        let (own, other) = (&self.done, &first.done);
+        let same_policy = (&own.scope, &own.published, &own.version, &own.strict)
+            == (&other.scope, &other.published, &other.version, &other.strict);
+        let same_claim = match (&self.claim, &first.claim) {
+            (Some(claim), Some(other)) => claim.is_like(other),
+            (None, None) => true,
+            _ => false,
+        };
+        let is_there = |id: &String| others.iter().any(|other| other.done.ids.contains(id));
+        same_policy && same_claim && !own.ids.iter().any(is_there)
+    }
+
+    async fn carry_out(tx: &mut PostgresTx, turns: &[&Self]) -> Result<Vec<DoneAtOnce>, Fault> {
+        let Some(turn) = Self::together(turns, tx.shared.calls.next()) else { return Ok(Vec::new()) };
+        let result = tx.by_itself(&turn).await?;
+        Ok(Self::apart(turns, result))
+    }
 }

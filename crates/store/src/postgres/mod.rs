@@ -25,6 +25,7 @@ mod row;
 mod session;
 mod sql;
 mod tls;
+mod together;
 mod tx;
 mod url;
 mod wire;
@@ -68,11 +69,20 @@ struct Shared {
     queue_names: Mutex<BTreeMap<i64, String>>,
     texts: Texts,
     calls: Calls,
+    /// Who waits to go to the server with others, to take a turn or to add.
+    turns: Mutex<together::Room<at_once::Turn>>,
+    additions: Mutex<together::Room<add_at_once::Addition>>,
+    /// Turns of many tasks that are at work at a time.
+    batches: tokio::sync::Semaphore,
 }
+
+/// More of them would take longer, each and all.
+const BATCHES_AT_WORK: usize = 4;
 
 /// Statements that name the schema, because nothing is set when they are sent.
 struct Texts {
     turn_at_once: String,
+    turn_in_columns: String,
     add_at_once: String,
     add_one: String,
     one: one::Texts,
@@ -122,6 +132,7 @@ impl PostgresStore {
         let shared = Arc::new(Shared {
             texts: Texts {
                 turn_at_once: sql::TURN_AT_ONCE.replace("{schema}", &schema),
+                turn_in_columns: sql::TURN_IN_COLUMNS.replace("{schema}", &schema),
                 add_at_once: sql::ADD_AT_ONCE.replace("{schema}", &schema),
                 add_one: sql::ADD_ONE.replace("{schema}", &schema),
                 one: one::Texts::of(&schema),
@@ -134,6 +145,9 @@ impl PostgresStore {
             schema,
             policies: Mutex::new(BTreeMap::new()),
             queue_names: Mutex::new(BTreeMap::new()),
+            turns: Mutex::default(),
+            additions: Mutex::default(),
+            batches: tokio::sync::Semaphore::new(BATCHES_AT_WORK),
         });
         Ok(Self { shared })
     }

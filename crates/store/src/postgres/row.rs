@@ -8,6 +8,7 @@ use tokio_postgres::types::{FromSql, Kind, ToSql, Type};
 
 use crate::fault::Fault;
 use crate::tx::{Blocker, Row, Standing};
+use crate::upkeep::Kept;
 
 type Read<T> = Result<T, Fault>;
 
@@ -24,6 +25,15 @@ pub(super) trait Columns {
 impl Columns for PgRow {
     fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T> {
         self.try_get(column).map_err(unreadable)
+    }
+}
+
+/// The columns of a row behind its first.
+pub(super) struct Behind<'r>(pub &'r PgRow, pub usize);
+
+impl Columns for Behind<'_> {
+    fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T> {
+        self.0.column(self.1 + column)
     }
 }
 
@@ -119,53 +129,69 @@ pub(super) fn status(row: &impl Columns, column: usize) -> Read<Status> {
 
 /// Reads the columns of `sql::columns!`.
 pub(super) fn task(row: &PgRow) -> Read<Row> {
-    task_in(row, get(row, 3)?)
+    task_in(row, get(row, QUEUE)?)
 }
 
-/// The same where the queue is known: the columns of the table are in the same order, with its key in that place.
+/// Where the queue of a task stands: its name in `sql::columns!`, its key in the table.
+pub(super) const QUEUE: usize = 1;
+
+/// The same where the queue is known.
 pub(super) fn task_in(row: &impl Columns, queue: String) -> Read<Row> {
-    let steps: Option<&str> = get(row, 25)?;
+    let steps: Option<&str> = get(row, 42)?;
     let steps = steps.map(|steps| serde_json::from_str(steps).map_err(unreadable)).transpose()?;
     let task = Task {
         seq: unsigned(row, 0)?,
-        scope: text(row, 1)?,
-        id: id(row, 2)?,
         queue: queue.into(),
-        kind: named(row, 4)?,
-        priority: optional_unsigned(row, 5)?,
-        status: status(row, 6)?,
-        parent: optional_text(row, 7)?.map(TaskId::from_stored),
-        depth: unsigned(row, 8)?,
-        triggered_by: get(row, 9)?,
-        parent_iteration: optional_unsigned(row, 10)?,
-        artifact_present: get(row, 11)?,
-        iteration: unsigned(row, 12)?,
-        tries: unsigned(row, 13)?,
-        attempts: unsigned(row, 14)?,
-        limited_in_row: unsigned(row, 15)?,
-        fence: Fence::new(unsigned(row, 16)?),
-        assignee: get(row, 17)?,
-        lease_expires_at: optional_time(row, 18)?,
-        next_eligible_at: optional_time(row, 19)?,
-        open_since: time(row, 20)?,
-        host: named(row, 21)?,
-        title: text(row, 22)?,
-        description: optional_text(row, 23)?,
-        category: optional_text(row, 24)?,
+        created_at: time(row, 2)?,
+        updated_at: time(row, 28)?,
+        open_since: time(row, 31)?,
+        fence: Fence::new(unsigned(row, 7)?),
+        events: unsigned(row, 8)?,
+        iteration: unsigned(row, 32)?,
+        tries: unsigned(row, 33)?,
+        attempts: unsigned(row, 34)?,
+        limited_in_row: unsigned(row, 9)?,
+        depth: unsigned(row, 35)?,
+        artifact_present: get(row, 14)?,
+        scope: text(row, 15)?,
+        id: id(row, 16)?,
+        status: status(row, 17)?,
+        kind: named(row, 18)?,
+        host: named(row, 19)?,
+        title: text(row, 37)?,
+        lease_expires_at: optional_time(row, 20)?,
+        next_eligible_at: optional_time(row, 21)?,
+        parent: optional_text(row, 26)?.map(TaskId::from_stored),
+        triggered_by: get(row, 25)?,
+        spec_ref: get(row, 27)?,
+        priority: optional_unsigned(row, 40)?,
+        parent_iteration: optional_unsigned(row, 41)?,
+        started_at: optional_time(row, 24)?,
+        finished_at: optional_time(row, 29)?,
+        assignee: get(row, 22)?,
+        description: optional_text(row, 38)?,
+        category: optional_text(row, 39)?,
         steps: steps.unwrap_or_default(),
-        spec_ref: get(row, 26)?,
-        reference: get(row, 27)?,
-        payload: json(row, 28)?,
-        result: json(row, 29)?,
-        fail_reason: get(row, 30)?,
-        parked_reason: get(row, 31)?,
-        created_at: time(row, 32)?,
-        updated_at: time(row, 33)?,
-        started_at: optional_time(row, 34)?,
-        finished_at: optional_time(row, 35)?,
-        events: unsigned(row, 36)?,
+        reference: get(row, 43)?,
+        payload: json(row, 44)?,
+        result: json(row, 23)?,
+        fail_reason: get(row, 45)?,
+        parked_reason: get(row, 46)?,
     };
-    Ok(Row { task, open_blockers: unsigned(row, 37)? })
+    Ok(Row { task, open_blockers: unsigned(row, 36)? })
+}
+
+/// A task with what is derived from it.
+pub(super) fn kept(row: &PgRow) -> Read<Kept> {
+    Ok(Kept {
+        row: task(row)?,
+        stage: get(row, 3)?,
+        sort_priority: get(row, 4)?,
+        static_score: get(row, 5)?,
+        ready_at: get(row, 6)?,
+        guarded: get(row, 12)?,
+        bucketed: Some(get(row, 11)?),
+    })
 }
 
 /// Reads one of the tasks that another waits for.

@@ -17,15 +17,22 @@ const UNDO: Duration = Duration::from_secs(10);
 impl PostgresTx {
     pub(super) async fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
         let client = shared.client().await?;
-        Ok(Self {
+        let mut tx = Self::on(shared, client);
+        (tx.access, tx.alone) = (access, false);
+        Ok(tx)
+    }
+
+    /// At a connection, for what is a transaction of its own.
+    pub(super) fn on(shared: Arc<Shared>, client: Object) -> Self {
+        Self {
             shared,
             client: Some(client),
-            access,
+            access: Access::Write,
             begun: false,
-            alone: false,
+            alone: true,
             done_before: None,
             trace: None,
-        })
+        }
     }
 
     /// Sends BEGIN and what belongs to it, in one round trip. A writer learns its number, to be found by again.
@@ -92,6 +99,11 @@ impl PostgresTx {
             }
             _ => Err(fault),
         }
+    }
+
+    /// Its connection, for others; none if something was begun on it, which is undone.
+    pub(super) fn into_client(mut self) -> Option<Object> {
+        if self.begun { None } else { self.client.take() }
     }
 
     /// Undoes it and keeps the connection, if there still is one.

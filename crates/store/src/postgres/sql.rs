@@ -1,13 +1,15 @@
 //! The SQL of this store. Each text has its twin in the other SQL store, under the same name.
 
-/// Every column of a task, in the order that `row.rs` reads and writes them.
+/// Every column of a task, in the order of the table, which `row.rs` reads; the queue by its name.
 macro_rules! columns {
     () => {
-        "t.seq, t.scope, t.id, q.name, t.kind, t.priority, t.status, t.parent, t.depth, t.triggered_by, \
-         t.parent_iteration, t.artifact_present, t.iteration, t.tries, t.attempts, t.limited_in_row, t.fence, \
-         t.assignee, t.lease_expires_at, t.next_eligible_at, t.open_since, t.host, t.title, t.description, \
-         t.category, t.steps, t.spec_ref, t.reference, t.payload, t.result, t.fail_reason, t.parked_reason, \
-         t.created_at, t.updated_at, t.started_at, t.finished_at, t.events, t.open_blockers"
+        "t.seq, q.name, t.created_at, t.stage, t.sort_priority, t.static_score, t.ready_at, t.fence, \
+         t.events, t.limited_in_row, t.told, t.bucketed, t.guarded, t.awaited, t.artifact_present, t.scope, \
+         t.id, t.status, t.kind, t.host, t.lease_expires_at, t.next_eligible_at, t.assignee, t.result, \
+         t.started_at, t.triggered_by, t.parent, t.spec_ref, t.updated_at, t.finished_at, t.told_before, \
+         t.open_since, t.iteration, t.tries, t.attempts, t.depth, t.open_blockers, t.title, t.description, \
+         t.category, t.priority, t.parent_iteration, t.steps, t.reference, t.payload, t.fail_reason, \
+         t.parked_reason"
     };
 }
 
@@ -182,13 +184,31 @@ pub const HAS_DEPENDENTS: &str = "SELECT 1 FROM edges WHERE scope = $1 AND block
 pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blockers + $3 WHERE scope = $1 \
      AND id IN (SELECT task FROM edges WHERE scope = $1 AND blocker = $2)";
 
-pub const APPEND: &str = "INSERT INTO journal (scope, task, number, at, kind, from_status, to_status, actor, fence, \
-     policy, data) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING seq";
-pub const EVENTS: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
-     data FROM journal WHERE scope = $1 AND seq > $2 AND ($4::text IS NULL OR task = $4) ORDER BY seq LIMIT $3";
-pub const EVENTS_NEWEST: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, \
-     policy, data FROM journal WHERE scope = $1 AND seq > $2 AND ($4::text IS NULL OR task = $4) \
-     ORDER BY seq DESC LIMIT $3";
+/// `SELECT` an event, then what follows.
+macro_rules! events {
+    ($($rest:literal),+) => {
+        concat!(
+            "SELECT e.seq, e.scope, e.task, e.number, e.at, e.kind, e.from_status, e.to_status, e.actor, e.fence, \
+             e.policy, e.data, e.xid FROM events e ",
+            $($rest),+
+        )
+    };
+}
+pub(super) use events;
+
+/// One event in a row of its own; an event's number is at most 15 above that of its row.
+pub const APPEND: &str = "WITH place AS MATERIALIZED (SELECT coalesce($12::bigint, nextval('journal_seq_seq')) AS seq), \
+     marked AS (UPDATE tasks t SET told = p.seq, told_before = t.told FROM place p \
+         WHERE t.scope = $1 AND t.id = $2 RETURNING t.told_before) \
+     INSERT INTO journal (seq, at, scope, policy, events) OVERRIDING SYSTEM VALUE \
+     SELECT p.seq, $4, $1, $10, ARRAY[ROW($2::text, $3::bigint, $5::text, $6::text, $7::text, $8::text, $9::bigint, \
+         coalesce((SELECT m.told_before FROM marked m), 0), $11::text)::told] FROM place p RETURNING seq";
+pub const EVENTS: &str = events!(
+    "WHERE e.scope = $1 AND e.in_row > $2::bigint - 16 AND e.seq > $2 ORDER BY e.in_row, e.place LIMIT $3"
+);
+pub const EVENTS_NEWEST: &str = events!(
+    "WHERE e.scope = $1 AND e.in_row > $2::bigint - 16 AND e.seq > $2 ORDER BY e.in_row DESC, e.place DESC LIMIT $3"
+);
 
 pub const POLICIES: &str = "SELECT number, version, document, published_at, actor FROM policies \
      WHERE scope = $1 ORDER BY number";
@@ -225,44 +245,44 @@ pub const ADD_GATE_TOKEN: &str = "INSERT INTO gate_tokens (hash, scope, task, le
 pub const GATE_TOKEN: &str =
     "SELECT hash, scope, task, level, made_at, expires_at FROM gate_tokens WHERE hash = $1";
 
-/// The same blockers, read outside a transaction; `{schema}` is the name of ours.
-pub const BLOCKERS_OF_GRANT: &str = "SELECT t.id, t.title, t.status, t.result FROM {schema}.edges e \
-     JOIN {schema}.tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = $1 AND e.task = $2 ORDER BY t.id";
+/// What granted tasks wait for, read outside a transaction; `{schema}` is the name of ours.
+pub const BLOCKERS_OF_GRANTS: &str = "SELECT t.id, t.title, t.status, t.result, e.task FROM {schema}.edges e \
+     JOIN {schema}.tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = $1 AND e.task = ANY($2) \
+     ORDER BY e.task, t.id";
 /// A queue keeps its name for ever.
 pub const QUEUE_NAME: &str = "SELECT name FROM {schema}.queues WHERE key = $1";
 /// Settles, then grants, in one round trip; `{schema}` is the name of ours.
-pub const TURN_AT_ONCE: &str = "SELECT * FROM {schema}.turn_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
-     $13, $14, $15, $16, $17, $18)";
+pub const TURN_AT_ONCE: &str = "SELECT place, is_step, task FROM {schema}.turn_at_once($1, $2, $3, $4, \
+     $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+/// The same with the task column by column, for who cannot ask what the type of a task is.
+pub const TURN_IN_COLUMNS: &str = "SELECT place, is_step, (task).* FROM {schema}.turn_at_once($1, $2, $3, \
+     $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
 /// Adds by one statement.
 pub const ADD_AT_ONCE: &str = "SELECT added_at, added FROM {schema}.add_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, \
      $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
 /// The same for one task: as a statement it takes half the server's time of the function.
-pub const ADD_ONE: &str = "WITH added AS (INSERT INTO {schema}.tasks (scope, id, queue, kind, priority, status, depth, \
-         parent_iteration, artifact_present, iteration, tries, attempts, limited_in_row, fence, next_eligible_at, \
-         open_since, host, title, description, category, steps, spec_ref, reference, payload, created_at, updated_at, \
-         events, open_blockers, stage, sort_priority, static_score, ready_at, guarded, bucketed) \
-     SELECT $1, $10, q.key, $11, $18::bigint, 'open', 0, $22::bigint, false, 0, 0, 0, 0, 0, $21::bigint, n.now, \
-         '', $12, $13::text, $14::text, $23::text, $15::text, $16::text, $17::text, n.now, n.now, 1, 0, \
-         CASE WHEN $21 > n.now THEN 1 ELSE 2 END, $19::bigint, $20::bigint, greatest($21, n.now), $7, $8 \
+pub const ADD_ONE: &str = "WITH added AS (INSERT INTO {schema}.tasks (queue, created_at, updated_at, open_since, fence, \
+         events, iteration, tries, attempts, limited_in_row, depth, open_blockers, stage, sort_priority, static_score, \
+         ready_at, told, guarded, bucketed, artifact_present, scope, id, status, kind, host, title, next_eligible_at, \
+         spec_ref, priority, parent_iteration, description, category, steps, reference, payload) \
+     SELECT q.key, n.now, n.now, n.now, 0, 1, 0, 0, 0, 0, 0, 0, CASE WHEN $21 > n.now THEN 1 ELSE 2 END, \
+         $19::bigint, $20::bigint, greatest($21, n.now), nextval('{schema}.journal_seq_seq'), $7, $8, false, $1, $10, \
+         'open', $11, '', $12, $21::bigint, $15::text, $18::bigint, $22::bigint, $13::text, $14::text, $23::text, \
+         $16::text, $17::text \
      FROM (SELECT coalesce($6::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now) n, \
          {schema}.queues q WHERE q.scope = $1 AND q.name = $2 \
          AND $3::text IS NOT DISTINCT FROM (SELECT p.version FROM {schema}.policies p WHERE p.scope = $1 \
              ORDER BY p.number DESC LIMIT 1) \
          AND NOT EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.scope = $1 AND t.id = $10) \
          AND NOT EXISTS (SELECT 1 FROM {schema}.retired r WHERE r.scope = $1 AND r.id = $10) \
-     RETURNING seq, created_at), \
-     told AS (INSERT INTO {schema}.journal (scope, task, number, at, kind, to_status, actor, policy, call, data) \
-     SELECT $1, $10, 1, a.created_at, 'created', 'open', $5::text, $4, $9::bigint, '{\"seq\":' || a.seq || $24::text \
-         FROM added a) \
+     RETURNING seq, created_at, told), \
+     told AS (INSERT INTO {schema}.journal (seq, at, scope, policy, call, events) OVERRIDING SYSTEM VALUE \
+     SELECT a.told, a.created_at, $1, $4, $9::bigint, ARRAY[ROW($10, 1, 'created', NULL, 'open', $5::text, NULL, 0, \
+         '{\"seq\":' || a.seq || $24::text)::{schema}.told] FROM added a) \
      SELECT a.created_at, ARRAY[a.seq] FROM added a";
 
 /// Tasks in the order of their insertion, with what is derived from them.
-pub const PAGE: &str = concat!(
-    "SELECT ",
-    columns!(),
-    ", t.stage, t.sort_priority, t.static_score, t.ready_at, t.guarded, t.bucketed FROM tasks t \
-     JOIN queues q ON q.key = t.queue WHERE t.scope = $1 AND t.seq > $2 ORDER BY t.seq LIMIT $3"
-);
+pub const PAGE: &str = select!("WHERE t.scope = $1 AND t.seq > $2 ORDER BY t.seq LIMIT $3");
 pub const FINISHED: &str = select!(
     "WHERE t.scope = $1 AND t.seq < $2 AND t.status IN ('done', 'failed', 'invalidated', 'deleted') \
        AND t.updated_at < $3 ORDER BY t.seq DESC LIMIT $4"

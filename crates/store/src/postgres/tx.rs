@@ -25,6 +25,7 @@ use crate::tx::{
     ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter,
     UsageRow, fields_differ,
 };
+use crate::upkeep::Upkeep;
 
 /// Values of a statement.
 type Bound<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -146,6 +147,36 @@ impl PostgresTx {
         let text = if self.writes() { sql::LOCK_HEADS } else { sql::TASKS_BY_SEQ };
         let rows = self.all(text, &[&seqs], row::task).await?;
         Ok(Some(Level { priority: row::unsigned(&found, 0)?, rows }))
+    }
+}
+
+impl PostgresTx {
+    /// Writes an event, with the next number or with its own, and marks it as the newest of its task.
+    async fn write_event(&mut self, event: &Event, seq: Option<u64>) -> Result<u64, Fault> {
+        let data = Json::of(&event.data);
+        let (number, at) = (event.number.cast_signed(), event.at.get());
+        let (from, to) = (event.from.map(Status::word), event.to.map(Status::word));
+        let fence = event.fence.map(|fence| fence.get().cast_signed());
+        let task = event.task.as_ref().map(TaskId::as_str);
+        let (kind, data, seq) = (event.kind.word(), data.as_str(), seq.map(u64::cast_signed));
+        let bound: Bound<'_> = &[
+            &event.scope,
+            &task,
+            &number,
+            &at,
+            &kind,
+            &from,
+            &to,
+            &event.actor,
+            &fence,
+            &event.policy,
+            &data,
+            &seq,
+        ];
+        match self.one(sql::APPEND, bound).await? {
+            Some(row) => row::unsigned(&row, 0),
+            None => Err(Fault::Unreadable { problem: "an insert returned no number".to_owned() }),
+        }
     }
 }
 
@@ -398,41 +429,29 @@ impl Tx for PostgresTx {
     }
 
     async fn append(&mut self, event: &Event) -> Result<u64, Fault> {
-        let data = Json::of(&event.data);
-        let (number, at) = (event.number.cast_signed(), event.at.get());
-        let (from, to) = (event.from.map(Status::word), event.to.map(Status::word));
-        let fence = event.fence.map(|fence| fence.get().cast_signed());
-        let task = event.task.as_ref().map(TaskId::as_str);
-        let (kind, data) = (event.kind.word(), data.as_str());
-        let bound: Bound<'_> = &[
-            &event.scope,
-            &task,
-            &number,
-            &at,
-            &kind,
-            &from,
-            &to,
-            &event.actor,
-            &fence,
-            &event.policy,
-            &data,
-        ];
-        match self.one(sql::APPEND, bound).await? {
-            Some(row) => {
-                let seq = row::unsigned(&row, 0)?;
-                self.leave_trace(seq, event.at);
-                Ok(seq)
-            }
-            None => Err(Fault::Unreadable { problem: "an insert returned no number".to_owned() }),
-        }
+        let seq = self.write_event(event, None).await?;
+        self.leave_trace(seq, event.at);
+        Ok(seq)
     }
 
     async fn events(&mut self, scope: &str, filter: &EventFilter) -> Result<Vec<Event>, Fault> {
         let limit = filter.limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
-        let task = filter.task.as_ref().map(TaskId::as_str);
-        let text = if filter.newest { sql::EVENTS_NEWEST } else { sql::EVENTS };
         let after = filter.after.cast_signed();
-        let mut events = self.all(text, &[&scope, &after, &limit, &task], row::event).await?;
+        let mut events = match (&filter.task, filter.newest) {
+            (Some(task), newest) => {
+                let mut events = self.events_of(scope, std::slice::from_ref(task)).await?;
+                events.retain(|event| event.seq > filter.after);
+                let keep = filter.limit.unwrap_or(usize::MAX);
+                if newest {
+                    events.drain(..events.len().saturating_sub(keep));
+                } else {
+                    events.truncate(keep);
+                }
+                return Ok(events);
+            }
+            (None, false) => self.all(sql::EVENTS, &[&scope, &after, &limit], row::event).await?,
+            (None, true) => self.all(sql::EVENTS_NEWEST, &[&scope, &after, &limit], row::event).await?,
+        };
         if filter.newest {
             events.reverse();
         }

@@ -21,6 +21,7 @@ mod postgres_fixture;
 mod postgres_hosts;
 mod postgres_plans;
 mod postgres_tls;
+mod postgres_together;
 mod processes;
 mod proxy;
 mod random;

@@ -27,8 +27,8 @@ async fn backlog(client: &Client) {
          UPDATE tasks SET next_eligible_at = seq WHERE stage = 1;
          UPDATE tasks SET parent = 'a' WHERE seq % 1000 = 3;
          INSERT INTO edges SELECT scope, id, 'c-' || split_part(id, '-', 2) FROM tasks WHERE id LIKE 'b-%';
-         INSERT INTO journal (scope, task, number, at, kind, data)
-         SELECT scope, id, 7, created_at, 'edited', '{{}}' FROM tasks"
+         INSERT INTO journal (scope, at, events)
+         SELECT scope, created_at, ARRAY[ROW(id, 7, 'edited', NULL, NULL, NULL, NULL, 0, '{{}}')::told] FROM tasks"
     );
     client.batch_execute(&copy).await.unwrap();
 }

@@ -181,25 +181,34 @@ impl Upkeep for MemoryTx {
         Ok(rows)
     }
 
-    async fn is_needed(&mut self, scope: &str, id: &TaskId) -> Result<bool, Fault> {
-        let blocks = self.state.edges.keys().any(|(of, (_, blocker))| of == scope && blocker == id);
-        Ok(blocks || !self.children(scope, id).await?.is_empty())
+    async fn is_needed(&mut self, scope: &str, id: &TaskId, except: &[TaskId]) -> Result<bool, Fault> {
+        let mut edges = self.state.edges.keys();
+        let blocks =
+            edges.any(|(of, (task, blocker))| of == scope && blocker == id && !except.contains(task));
+        let children = self.children(scope, id).await?;
+        Ok(blocks || children.iter().any(|row| !except.contains(&row.task.id)))
     }
 
-    async fn remove(&mut self, task: &Task) -> Result<(), Fault> {
-        let Task { scope, id, .. } = task;
-        self.state.tasks.remove(&(scope.to_string(), id.clone()));
-        self.state.edges.retain(|(of, (task, _)), ()| !(of == scope && task == id));
-        self.state.journal.retain(|event| !(event.scope == *scope && event.task.as_ref() == Some(id)));
+    async fn remove(&mut self, scope: &str, ids: &[TaskId]) -> Result<(), Fault> {
+        for id in ids {
+            self.state.tasks.remove(&(scope.to_owned(), id.clone()));
+        }
+        let is_one = |of: &str, task: &TaskId| of == scope && ids.contains(task);
+        self.state.edges.retain(|(of, (task, _)), ()| !is_one(of, task));
+        self.state
+            .journal
+            .retain(|event| !event.task.as_ref().is_some_and(|task| is_one(&event.scope, task)));
         Ok(())
     }
 
-    async fn squash(&mut self, snapshot: &Event) -> Result<(), Fault> {
-        let same = |event: &Event| event.scope == snapshot.scope && event.task == snapshot.task;
-        self.state.journal.retain(|event| !(same(event) && event.number < snapshot.number));
-        for event in &mut self.state.journal {
-            if same(event) && event.number == snapshot.number {
-                *event = Arc::new(snapshot.clone());
+    async fn squash(&mut self, scope: &str, snapshots: &[Event]) -> Result<(), Fault> {
+        for snapshot in snapshots {
+            let same = |event: &Event| event.scope == scope && event.task == snapshot.task;
+            self.state.journal.retain(|event| !(same(event) && event.number < snapshot.number));
+            for event in &mut self.state.journal {
+                if same(event) && event.number == snapshot.number {
+                    *event = Arc::new(snapshot.clone());
+                }
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 
 use super::super::row::{self, Values, get};
-use super::super::sql;
+use super::super::sql::{self, events};
 use super::{Bound, PostgresTx, block_row, ids};
 use crate::fault::Fault;
 use crate::tx::{BlockRow, Row, Standing};
@@ -21,10 +21,10 @@ const WINDOW: i64 = 2_000;
 
 /// Below this every transaction has ended.
 const SETTLED: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
-const FOLLOW: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, data, \
-     xid FROM journal WHERE scope = $1 AND xid >= $2 AND (xid > $2 OR seq > $3) AND xid < $4 ORDER BY xid, seq LIMIT $5";
-const TAIL: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, data, \
-     xid FROM journal WHERE scope = $1 AND xid < $2 AND ($3::text IS NULL OR task = $3) ORDER BY seq DESC LIMIT $4";
+const FOLLOW: &str = events!(
+    "WHERE e.scope = $1 AND e.xid >= $2 AND (e.xid > $2 OR e.seq > $3) AND e.xid < $4 ORDER BY e.xid, e.seq LIMIT $5"
+);
+const TAIL: &str = events!("WHERE e.scope = $1 AND e.xid < $2 ORDER BY e.in_row DESC, e.place DESC LIMIT $3");
 const SCHEMA: &str = "SELECT coalesce(max(number), 0) FROM migrations";
 const INVALID_INDEXES: &str = "SELECT 'index ' || c.relname || ' is not valid: REINDEX it' FROM pg_index i \
      JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -44,37 +44,56 @@ const FROM_THE_FUTURE: &str = "SELECT count(*) FROM journal \
      WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
 const SCOPES: &str = "SELECT scope FROM queues UNION SELECT scope FROM policies UNION SELECT scope FROM agents \
      UNION SELECT scope FROM retired ORDER BY 1";
-const HIGHEST: &str =
-    "SELECT coalesce((SELECT max(seq) FROM tasks), 0), coalesce((SELECT max(seq) FROM journal), 0)";
+const HIGHEST: &str = "SELECT coalesce((SELECT max(seq) FROM tasks), 0), \
+     coalesce((SELECT max(seq) FROM events WHERE in_row = (SELECT max(seq) FROM journal)), 0)";
 const BLOCKER_STATES: &str = "SELECT e.task, e.blocker, b.status FROM edges e \
      LEFT JOIN tasks b ON b.scope = e.scope AND b.id = e.blocker WHERE e.scope = $1 AND e.task = ANY($2) \
      ORDER BY e.task, e.blocker";
-const EVENTS_OF: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
-     data FROM journal WHERE scope = $1 AND task = ANY($2) ORDER BY task, number";
-const EVENTS_OF_CALL: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
-     data FROM journal WHERE xid >= $2 AND call = $1 ORDER BY seq";
+/// The rows of the journal that tell of tasks $2: from each task to its newest event, from each event to the one before.
+macro_rules! chain {
+    ($($rest:expr),+) => {
+        concat!(
+            "WITH RECURSIVE chain (in_row) AS (SELECT t.told FROM tasks t WHERE t.scope = $1 AND t.id = ANY($2) \
+             UNION SELECT e.before FROM chain c JOIN events e ON e.in_row = c.in_row \
+                 WHERE e.scope = $1 AND e.task = ANY($2)) ",
+            $($rest),+
+        )
+    };
+}
+const ROWS_OF: &str = chain!("SELECT j.seq FROM chain c JOIN journal j ON j.seq = c.in_row");
+const EVENTS_OF: &str = chain!(events!(
+    "JOIN chain c ON c.in_row = e.in_row WHERE e.scope = $1 AND e.task = ANY($2) ORDER BY e.task, e.number"
+));
+const EVENTS_OF_CALL: &str = events!("WHERE e.xid >= $2 AND e.call = $1 ORDER BY e.seq");
 const EDGE_PAGE: &str = "SELECT task, blocker FROM edges WHERE scope = $1 AND (task, blocker) > ($2, $3) \
      ORDER BY task, blocker LIMIT $4";
 const STRAY_EDGES: &str = "SELECT e.task, e.blocker FROM edges e WHERE e.scope = $1 \
      AND (NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = e.scope AND t.id = e.task) \
        OR NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = e.scope AND t.id = e.blocker)) \
      ORDER BY e.task, e.blocker LIMIT $2";
-const STRAY_EVENTS: &str = "SELECT DISTINCT j.task FROM journal j WHERE j.scope = $1 AND j.task IS NOT NULL \
+const STRAY_EVENTS: &str = "SELECT DISTINCT j.task FROM events j WHERE j.scope = $1 AND j.task IS NOT NULL \
      AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = j.scope AND t.id = j.task) ORDER BY j.task LIMIT $2";
 const BLOCKS: &str = "SELECT upstream, blocked_until, hits, reason, updated_at FROM blocks ORDER BY upstream";
 const RETIRED_PAGE: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id > $2 ORDER BY id LIMIT $3";
 const RETIRED: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id = ANY($2)";
 const RETIRE: &str = "INSERT INTO retired AS r (scope, id, fence) VALUES ($1, $2, $3) \
      ON CONFLICT (scope, id) DO UPDATE SET fence = greatest(r.fence, excluded.fence)";
-const IS_NEEDED: &str = "SELECT EXISTS (SELECT 1 FROM edges WHERE scope = $1 AND blocker = $2) \
-     OR EXISTS (SELECT 1 FROM tasks WHERE scope = $1 AND parent = $2)";
-const SQUASH: &str = "UPDATE journal SET kind = $4, from_status = NULL, to_status = $5, actor = NULL, fence = NULL, \
-     data = $6 WHERE scope = $1 AND task = $2 AND number = $3";
-const RESTORE_EVENT: &str = "INSERT INTO journal (seq, scope, task, number, at, kind, from_status, to_status, actor, \
-     fence, policy, data) OVERRIDING SYSTEM VALUE VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const IS_NEEDED: &str = "SELECT EXISTS (SELECT 1 FROM edges WHERE scope = $1 AND blocker = $2 AND task <> ALL($3)) \
+     OR EXISTS (SELECT 1 FROM tasks WHERE scope = $1 AND parent = $2 AND id <> ALL($3))";
+/// Takes events out of rows, up to a number for each task, and puts another in the place of the one with that number.
+const SQUASH: &str = "UPDATE journal j SET events = ARRAY(SELECT CASE WHEN e.data IS NULL THEN NULL \
+         WHEN s.task IS NULL OR e.number > s.number THEN ROW(e.task, e.number, e.kind, e.from_status, e.to_status, \
+             e.actor, e.fence, e.before, e.data)::told \
+         WHEN e.number = s.number THEN ROW(e.task, e.number, s.kind, NULL, s.to_status, NULL, NULL, 0, s.data)::told END \
+     FROM unnest(j.events) WITH ORDINALITY \
+         AS e (task, number, kind, from_status, to_status, actor, fence, before, data, place) \
+     LEFT JOIN unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[]) \
+         AS s (task, number, kind, to_status, data) ON s.task = e.task ORDER BY e.place) WHERE j.seq = ANY($1)";
+const DROP_EMPTY: &str = "DELETE FROM journal j WHERE j.seq = ANY($1) \
+     AND NOT EXISTS (SELECT 1 FROM unnest(j.events) e WHERE e.data IS NOT NULL)";
 const RESTORED: &str = "SELECT setval(pg_get_serial_sequence('tasks', 'seq'), \
          (SELECT coalesce(max(seq), 0) + 1 FROM tasks), false), \
-     setval(pg_get_serial_sequence('journal', 'seq'), (SELECT coalesce(max(seq), 0) + 1 FROM journal), false)";
+     setval(pg_get_serial_sequence('journal', 'seq'), (SELECT coalesce(max(seq) + 16, 1) FROM journal), false)";
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -88,16 +107,29 @@ fn fence(row: &PgRow) -> Result<(TaskId, Fence), Fault> {
     Ok((row::id(row, 0)?, Fence::new(row::unsigned(row, 1)?)))
 }
 
-fn kept(row: &PgRow) -> Result<Kept, Fault> {
-    Ok(Kept {
-        row: row::task(row)?,
-        stage: get(row, 38)?,
-        sort_priority: get(row, 39)?,
-        static_score: get(row, 40)?,
-        ready_at: get(row, 41)?,
-        guarded: get(row, 42)?,
-        bucketed: Some(get(row, 43)?),
-    })
+/// What stands in the place of a task's events up to a number: nothing without data.
+struct Squashed<'a> {
+    task: &'a str,
+    number: i64,
+    kind: &'static str,
+    to: Option<&'static str>,
+    data: Option<String>,
+}
+
+impl<'a> Squashed<'a> {
+    fn to_nothing(task: &'a TaskId) -> Self {
+        Self { task: task.as_str(), number: i64::MAX, kind: "", to: None, data: None }
+    }
+
+    fn to_snapshot(snapshot: &'a Event) -> Option<Self> {
+        Some(Self {
+            task: snapshot.task.as_ref()?.as_str(),
+            number: snapshot.number.cast_signed(),
+            kind: snapshot.kind.word(),
+            to: snapshot.to.map(Status::word),
+            data: Some(Json::of(&snapshot.data).as_str().to_owned()),
+        })
+    }
 }
 
 /// An event and the transaction that wrote it.
@@ -113,6 +145,18 @@ impl PostgresTx {
         since: i64,
     ) -> Result<Vec<Event>, Fault> {
         self.all(EVENTS_OF_CALL, &[&call, &since], row::event).await
+    }
+
+    /// Takes events out of the journal; rows that are left with none go.
+    async fn take_out(&mut self, scope: &str, list: Vec<Squashed<'_>>) -> Result<(), Fault> {
+        let tasks: Vec<&str> = list.iter().map(|one| one.task).collect();
+        let rows = self.all(ROWS_OF, &[&scope, &tasks], |row| get::<i64>(row, 0)).await?;
+        let numbers: Vec<i64> = list.iter().map(|one| one.number).collect();
+        let kinds: Vec<&str> = list.iter().map(|one| one.kind).collect();
+        let to: Vec<Option<&str>> = list.iter().map(|one| one.to).collect();
+        let data: Vec<Option<&str>> = list.iter().map(|one| one.data.as_deref()).collect();
+        self.change(SQUASH, &[&rows, &tasks, &numbers, &kinds, &to, &data]).await?;
+        self.change(DROP_EMPTY, &[&rows]).await.map(drop)
     }
 
     async fn settled_below(&mut self) -> Result<i64, Fault> {
@@ -159,9 +203,13 @@ impl Upkeep for PostgresTx {
         limit: usize,
     ) -> Result<(Vec<Event>, Cursor), Fault> {
         let settled = self.settled_below().await?;
-        let bound: Bound<'_> = &[&scope, &settled, &task.map(TaskId::as_str), &count(limit)];
-        let mut found = self.all(TAIL, bound, placed).await?;
+        let mut found = match task {
+            None => self.all(TAIL, &[&scope, &settled, &count(limit)], placed).await?,
+            Some(task) => self.all(EVENTS_OF, &[&scope, &ids(std::slice::from_ref(task))], placed).await?,
+        };
+        found.retain(|(turn, _)| *turn < settled.cast_unsigned());
         found.sort_by_key(|(turn, event)| (*turn, event.seq));
+        found.drain(..found.len().saturating_sub(limit));
         let cursor = Cursor { turn: settled.cast_unsigned(), seq: 0 };
         Ok((found.into_iter().map(|(_, event)| event).collect(), cursor))
     }
@@ -195,7 +243,7 @@ impl Upkeep for PostgresTx {
     }
 
     async fn page(&mut self, scope: &str, after: u64, limit: usize) -> Result<Vec<Kept>, Fault> {
-        self.all(sql::PAGE, &[&scope, &after.cast_signed(), &count(limit)], kept).await
+        self.all(sql::PAGE, &[&scope, &after.cast_signed(), &count(limit)], row::kept).await
     }
 
     async fn blocker_states(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<EdgeRow>, Fault> {
@@ -263,25 +311,20 @@ impl Upkeep for PostgresTx {
         self.all(sql::FINISHED, bound, row::task).await
     }
 
-    async fn is_needed(&mut self, scope: &str, id: &TaskId) -> Result<bool, Fault> {
-        Ok(self.all(IS_NEEDED, &[&scope, &id.as_str()], |row| get(row, 0)).await?.pop().unwrap_or(true))
+    async fn is_needed(&mut self, scope: &str, id: &TaskId, except: &[TaskId]) -> Result<bool, Fault> {
+        let bound: Bound<'_> = &[&scope, &id.as_str(), &ids(except)];
+        Ok(self.all(IS_NEEDED, bound, |row| get(row, 0)).await?.pop().unwrap_or(true))
     }
 
-    async fn remove(&mut self, task: &Task) -> Result<(), Fault> {
-        let bound: Bound<'_> = &[&task.scope.as_str(), &task.id.as_str()];
-        self.change("DELETE FROM edges WHERE scope = $1 AND task = $2", bound).await?;
-        self.change("DELETE FROM journal WHERE scope = $1 AND task = $2", bound).await?;
-        self.change("DELETE FROM tasks WHERE scope = $1 AND id = $2", bound).await.map(drop)
+    async fn remove(&mut self, scope: &str, list: &[TaskId]) -> Result<(), Fault> {
+        self.take_out(scope, list.iter().map(Squashed::to_nothing).collect()).await?;
+        let bound: Bound<'_> = &[&scope, &ids(list)];
+        self.change("DELETE FROM edges WHERE scope = $1 AND task = ANY($2)", bound).await?;
+        self.change("DELETE FROM tasks WHERE scope = $1 AND id = ANY($2)", bound).await.map(drop)
     }
 
-    async fn squash(&mut self, snapshot: &Event) -> Result<(), Fault> {
-        let id = snapshot.task.as_ref().map(TaskId::as_str);
-        let (scope, number) = (snapshot.scope.as_str(), snapshot.number.cast_signed());
-        let earlier = "DELETE FROM journal WHERE scope = $1 AND task = $2 AND number < $3";
-        self.change(earlier, &[&scope, &id, &number]).await?;
-        let (kind, to) = (snapshot.kind.word(), snapshot.to.map(Status::word));
-        let data = Json::of(&snapshot.data);
-        self.change(SQUASH, &[&scope, &id, &number, &kind, &to, &data.as_str()]).await.map(drop)
+    async fn squash(&mut self, scope: &str, snapshots: &[Event]) -> Result<(), Fault> {
+        self.take_out(scope, snapshots.iter().filter_map(Squashed::to_snapshot).collect()).await
     }
 
     async fn restore(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<(), Fault> {
@@ -291,26 +334,7 @@ impl Upkeep for PostgresTx {
     }
 
     async fn restore_event(&mut self, event: &Event) -> Result<(), Fault> {
-        let (seq, number, at) = (event.seq.cast_signed(), event.number.cast_signed(), event.at.get());
-        let (from, to) = (event.from.map(Status::word), event.to.map(Status::word));
-        let fence = event.fence.map(|fence| fence.get().cast_signed());
-        let (task, kind) = (event.task.as_ref().map(TaskId::as_str), event.kind.word());
-        let data = Json::of(&event.data);
-        let bound: Bound<'_> = &[
-            &seq,
-            &event.scope,
-            &task,
-            &number,
-            &at,
-            &kind,
-            &from,
-            &to,
-            &event.actor,
-            &fence,
-            &event.policy,
-            &data.as_str(),
-        ];
-        self.change(RESTORE_EVENT, bound).await.map(drop)
+        self.write_event(event, Some(event.seq)).await.map(drop)
     }
 
     async fn restored(&mut self) -> Result<(), Fault> {

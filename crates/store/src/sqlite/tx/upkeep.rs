@@ -33,8 +33,9 @@ const RETIRED_PAGE: &str = "SELECT id, fence FROM retired WHERE scope = ?1 AND i
 const RETIRED: &str = "SELECT id, fence FROM retired WHERE scope = ?1 AND id = ?2";
 const RETIRE: &str = "INSERT INTO retired (scope, id, fence) VALUES (?1, ?2, ?3) \
      ON CONFLICT (scope, id) DO UPDATE SET fence = max(fence, excluded.fence)";
-const IS_NEEDED: &str = "SELECT EXISTS (SELECT 1 FROM edges WHERE scope = ?1 AND blocker = ?2) \
-     OR EXISTS (SELECT 1 FROM tasks WHERE scope = ?1 AND parent = ?2)";
+const IS_NEEDED: &str = "SELECT EXISTS (SELECT 1 FROM edges WHERE scope = ?1 AND blocker = ?2 \
+         AND task NOT IN (SELECT value FROM json_each(?3))) \
+     OR EXISTS (SELECT 1 FROM tasks WHERE scope = ?1 AND parent = ?2 AND id NOT IN (SELECT value FROM json_each(?3)))";
 const SQUASH: &str = "UPDATE journal SET kind = ?4, from_status = NULL, to_status = ?5, actor = NULL, fence = NULL, \
      data = ?6 WHERE scope = ?1 AND task = ?2 AND number = ?3";
 
@@ -203,26 +204,35 @@ impl Upkeep for SqliteTx {
         self.all(sql::FINISHED, params![scope, before, unchanged_since.get(), count(limit)], row::task)
     }
 
-    async fn is_needed(&mut self, scope: &str, id: &TaskId) -> Result<bool, Fault> {
-        Ok(self.one(IS_NEEDED, params![scope, id.as_str()], |row| row.get(0))?.unwrap_or(true))
+    async fn is_needed(&mut self, scope: &str, id: &TaskId, except: &[TaskId]) -> Result<bool, Fault> {
+        let except = Json::of(&except);
+        let bound = params![scope, id.as_str(), except.as_str()];
+        Ok(self.one(IS_NEEDED, bound, |row| row.get(0))?.unwrap_or(true))
     }
 
-    async fn remove(&mut self, task: &Task) -> Result<(), Fault> {
+    async fn remove(&mut self, scope: &str, ids: &[TaskId]) -> Result<(), Fault> {
         self.alone.forget();
-        let (scope, id) = (task.scope.as_str(), task.id.as_str());
-        self.change("DELETE FROM edges WHERE scope = ?1 AND task = ?2", params![scope, id])?;
-        self.change("DELETE FROM journal WHERE scope = ?1 AND task = ?2", params![scope, id])?;
-        self.change("DELETE FROM tasks WHERE scope = ?1 AND id = ?2", params![scope, id]).map(drop)
+        for id in ids {
+            let id = id.as_str();
+            self.change("DELETE FROM edges WHERE scope = ?1 AND task = ?2", params![scope, id])?;
+            self.change("DELETE FROM journal WHERE scope = ?1 AND task = ?2", params![scope, id])?;
+        }
+        for id in ids {
+            self.change("DELETE FROM tasks WHERE scope = ?1 AND id = ?2", params![scope, id.as_str()])?;
+        }
+        Ok(())
     }
 
-    async fn squash(&mut self, snapshot: &Event) -> Result<(), Fault> {
-        let id = snapshot.task.as_ref().map(TaskId::as_str);
-        let (scope, number) = (snapshot.scope.as_str(), snapshot.number.cast_signed());
-        let earlier = "DELETE FROM journal WHERE scope = ?1 AND task = ?2 AND number < ?3";
-        self.change(earlier, params![scope, id, number])?;
-        let (kind, to) = (snapshot.kind.word(), snapshot.to.map(Status::word));
-        let data = Json::of(&snapshot.data);
-        self.change(SQUASH, params![scope, id, number, kind, to, data.as_str()]).map(drop)
+    async fn squash(&mut self, scope: &str, snapshots: &[Event]) -> Result<(), Fault> {
+        for snapshot in snapshots {
+            let (id, number) = (snapshot.task.as_ref().map(TaskId::as_str), snapshot.number.cast_signed());
+            let earlier = "DELETE FROM journal WHERE scope = ?1 AND task = ?2 AND number < ?3";
+            self.change(earlier, params![scope, id, number])?;
+            let (kind, to) = (snapshot.kind.word(), snapshot.to.map(Status::word));
+            let data = Json::of(&snapshot.data);
+            self.change(SQUASH, params![scope, id, number, kind, to, data.as_str()])?;
+        }
+        Ok(())
     }
 
     async fn restore(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<(), Fault> {
