@@ -1,8 +1,8 @@
 //! The common case in one round trip: settle what is simply done, claim what is simply next.
 //!
 //! For one task at a time that is a statement ([`super::one`]), for many a function in the database
-//! ([`super::sql::TURN_AT_ONCE`]). Both say when there is more to do than they can, and then the ordinary way does it. The
-//! suite shows that all ways choose and write the same.
+//! ([`super::sql::TURN_AT_ONCE`]), which also serves turns of one that go together ([`super::together`]). Both say when there
+//! is more to do than they can, and then the ordinary way does it. The suite shows that all ways choose and write the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
