@@ -127,13 +127,16 @@ fn the_same_step_is_taken_once() {
         let mut crowd = JoinSet::new();
         for number in 0..CROWD {
             let held = store.perform(&by(&agent(number))).await.unwrap().pop().unwrap();
-            for _ in 0..4 {
-                let (store, step) = (store.clone(), done(&held, "it"));
-                crowd.spawn(async move { store.perform(&step).await.unwrap().steps.pop().unwrap() });
+            for result in ["a", "b", "c", "d"] {
+                let (store, step) = (store.clone(), done(&held, result));
+                crowd
+                    .spawn(async move { (result, store.perform(&step).await.unwrap().steps.pop().unwrap()) });
             }
         }
         let mut taken: BTreeMap<String, usize> = BTreeMap::new();
-        for task in all(crowd).await.into_iter().flatten() {
+        for (given, task) in all(crowd).await {
+            let Ok(task) = task else { continue };
+            assert_eq!(task.result, Some(Json::of(&given)), "what was acknowledged is what is kept");
             *taken.entry(task.id.to_string()).or_default() += 1;
         }
         assert_eq!(taken.len(), CROWD);
