@@ -1,7 +1,7 @@
 //! Calls of one process that come at the same time go to the server together, and each is answered as if it had come alone.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
 
 use rota_core::lease::Caller;
 use rota_core::transition::Command;
@@ -14,6 +14,7 @@ use rota_store::intents::settle::{Settle, Step};
 use rota_store::postgres::PostgresStore;
 use rota_store::{Access, Error, ListFilter, Outcome, Store, Tx};
 use rota_testbed::Server;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::pg::{add, call, claim, done, id, look, open, run};
@@ -39,8 +40,13 @@ fn turn(held: &Grant, then: Claim) -> Settle {
     Settle { call: then.call.clone(), steps: vec![step], then: Some(then) }
 }
 
+/// How many steps were acknowledged, for those who wait for some.
+fn counter() -> Arc<watch::Sender<usize>> {
+    Arc::new(watch::Sender::new(0))
+}
+
 /// Takes turns until nothing is left; how many got done.
-async fn work(store: PostgresStore, agent: String) -> usize {
+async fn work(store: PostgresStore, agent: String, served: Arc<watch::Sender<usize>>) -> usize {
     let mut held = store.perform(&by(&agent)).await.unwrap();
     let mut count = 0;
     while let Some(grant) = held.pop() {
@@ -50,6 +56,7 @@ async fn work(store: PostgresStore, agent: String) -> usize {
         assert_eq!((&task.id, task.status), (&grant.task.id, Status::Done));
         assert_eq!(task.result, Some(Json::of(&agent)));
         held = settled.granted;
+        served.send_modify(|served| *served += 1);
         count += 1;
     }
     count
@@ -98,8 +105,10 @@ fn each_is_answered_as_if_it_had_come_alone() {
         distinct.dedup();
         assert_eq!(taken, distinct);
 
-        let mut crowd = JoinSet::new();
-        (0..CROWD).for_each(|number| drop(crowd.spawn(work(store.clone(), agent(number)))));
+        let (mut crowd, served) = (JoinSet::new(), counter());
+        for number in 0..CROWD {
+            crowd.spawn(work(store.clone(), agent(number), Arc::clone(&served)));
+        }
         assert_eq!(all(crowd).await.iter().sum::<usize>(), taken.len() + 1);
         let client = look(&url).await;
         let wrong = "SELECT count(*) FROM tasks t JOIN events e ON e.scope = t.scope AND e.task = t.id \
@@ -151,15 +160,14 @@ fn who_goes_away_is_not_waited_for() {
     let store = run(async {
         let store = open(&url).await;
         add(&store, (0..400).map(|number| format!("t-{number:03}"))).await.unwrap();
-        let mut crowd = JoinSet::new();
+        let (mut crowd, mut staying, served) = (JoinSet::new(), JoinSet::new(), counter());
         for number in 0..CROWD {
-            crowd.spawn(work(store.clone(), agent(number)));
+            crowd.spawn(work(store.clone(), agent(number), Arc::clone(&served)));
         }
-        let mut staying = JoinSet::new();
         for number in 0..4 {
-            staying.spawn(work(store.clone(), agent(CROWD + number)));
+            staying.spawn(work(store.clone(), agent(CROWD + number), Arc::clone(&served)));
         }
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        served.subscribe().wait_for(|served| *served > 2 * CROWD).await.unwrap();
         drop(crowd);
         let served: usize = all(staying).await.iter().sum();
         assert!(served > 0);
@@ -181,7 +189,7 @@ async fn list(store: &PostgresStore) -> Vec<(String, Status)> {
 }
 
 /// Works until nothing is left, whatever happens to the connections; what was acknowledged.
-async fn persist(store: PostgresStore, agent: String) -> Vec<String> {
+async fn persist(store: PostgresStore, agent: String, served: Arc<watch::Sender<usize>>) -> Vec<String> {
     let mut acknowledged = Vec::new();
     loop {
         let held = match store.perform(&by(&agent)).await {
@@ -193,7 +201,10 @@ async fn persist(store: PostgresStore, agent: String) -> Vec<String> {
         };
         let Some(held) = held else { return acknowledged };
         match settle(&store, &done(&held, "kept")).await {
-            Ok(()) => acknowledged.push(held.task.id.to_string()),
+            Ok(()) => {
+                acknowledged.push(held.task.id.to_string());
+                served.send_modify(|served| *served += 1);
+            }
             Err(error) => assert!(is_passing(&error), "{error}"),
         }
     }
@@ -217,17 +228,22 @@ fn cut_connections_cost_nothing() {
         let store = open(&url).await;
         add(&store, (0..600).map(|number| format!("t-{number:03}"))).await.unwrap();
         let client = look(&url).await;
-        let mut crowd = JoinSet::new();
-        (0..CROWD).for_each(|number| drop(crowd.spawn(persist(store.clone(), agent(number)))));
+        let (mut crowd, served) = (JoinSet::new(), counter());
+        for number in 0..CROWD {
+            crowd.spawn(persist(store.clone(), agent(number), Arc::clone(&served)));
+        }
+        let mut told = served.subscribe();
+        drop(served);
         let cutter = tokio::spawn(async move {
             // Those that ever looked at our tables.
             let cut = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity \
                  WHERE pid <> pg_backend_pid() AND query LIKE '%' || current_schema() || '.%' \
                  ORDER BY random() LIMIT 1) p";
-            let mut count = 0;
-            for _ in 0..40 {
+            let (mut count, mut round) = (0, 1);
+            // Until nobody is left who could be served.
+            while told.wait_for(|served| *served > 10 * round).await.is_ok() {
                 count += client.query_one(cut, &[]).await.unwrap().get::<_, i64>(0);
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                round += 1;
             }
             count
         });
