@@ -1,7 +1,8 @@
 //! PostgreSQL with fsync on: the store beside pgbench scripts that make the same writes, beside the bare pair, and
 //! beside other queues.
 //!
-//! `claims`, `peers`, `sizes`, `inserts` and `late` are runs of their own.
+//! `claims`, `peers`, `batches`, `sizes`, `inserts` and `late` are runs of their own; `batches` is what `peers` measures of
+//! batches, with more rounds, and `batches 4 Rota` is that for 4 workers and whose name has this word.
 
 use std::time::Duration;
 
@@ -24,10 +25,17 @@ pub fn run(options: &Options) -> Result<()> {
     match what {
         "claims" => claims(&bench, options, &runtime, false),
         "peers" => claims(&bench, options, &runtime, true),
+        "batches" => {
+            schemas(&bench, &runtime)?;
+            let wanted = options.rest.get(2);
+            let of_interest = |(name, _): &Named| wanted.is_none_or(|wanted| name.contains(wanted.as_str()));
+            let subjects: Vec<Named> = batches(true).into_iter().filter(of_interest).collect();
+            in_batches(&bench, options, &runtime, &subjects, options.pick(1, 5))
+        }
         "sizes" => sizes(&bench, options, &runtime),
         "inserts" => inserts(&bench, options, &runtime),
         "late" => peers::late(&bench),
-        other => Err(format!("unknown: '{other}' (claims, peers, sizes, inserts or late)").into()),
+        other => Err(format!("unknown: '{other}' (claims, peers, batches, sizes, inserts or late)").into()),
     }
 }
 
@@ -81,34 +89,57 @@ fn backlog(batch: usize, seconds: usize) -> usize {
     per_second * seconds + 2 * 16 * 8 * batch
 }
 
+fn schemas(bench: &Bench, runtime: &tokio::runtime::Runtime) -> Result<()> {
+    for schema in ["same", "rota"] {
+        runtime.block_on(PostgresStore::open(&bench.url(schema)))?;
+    }
+    Ok(())
+}
+
+type Named = (&'static str, Subject);
+
+/// The figures of each subject, round by round.
+fn measure(
+    bench: &Bench,
+    runtime: &tokio::runtime::Runtime,
+    subjects: &[Named],
+    size: usize,
+    rounds: usize,
+) -> Result<Vec<Vec<f64>>> {
+    let mut figures = vec![Vec::new(); subjects.len()];
+    for round in 0..rounds {
+        for place in 0..subjects.len() {
+            // Who goes first changes from round to round.
+            let index = (place + round) % subjects.len();
+            figures[index].push(subjects[index].1.round(bench, runtime, size, Duration::from_secs(1))?);
+        }
+    }
+    Ok(figures)
+}
+
+/// Places of the worker counts to measure.
+fn sizes_of(options: &Options) -> Vec<usize> {
+    let is_wanted = |place: &usize| match options.rest.get(1) {
+        Some(workers) => WORKERS[*place].to_string() == *workers,
+        None => !options.quick || *place == 1,
+    };
+    (0..WORKERS.len()).filter(is_wanted).collect()
+}
+
 fn claims(
     bench: &Bench,
     options: &Options,
     runtime: &tokio::runtime::Runtime,
     with_peers: bool,
 ) -> Result<()> {
-    for schema in ["same", "rota"] {
-        runtime.block_on(PostgresStore::open(&bench.url(schema)))?;
-    }
-    let (singles, batches) = (singles(with_peers), batches(with_peers));
+    schemas(bench, runtime)?;
+    let singles = singles(with_peers);
     let rounds = options.pick(1, if with_peers { 2 } else { 4 });
-    let length = Duration::from_secs(1);
-    let row = |subjects: &[(&'static str, Subject)], size: usize| -> Result<Vec<Vec<f64>>> {
-        let mut figures = vec![Vec::new(); subjects.len()];
-        for round in 0..rounds {
-            for place in 0..subjects.len() {
-                // Who goes first changes from round to round.
-                let index = (place + round) % subjects.len();
-                figures[index].push(subjects[index].1.round(bench, runtime, size, length)?);
-            }
-        }
-        Ok(figures)
-    };
     println!("One task per claim, tasks/s (times the same writes by pgbench)\n");
-    let sizes = if options.quick { vec![1] } else { vec![0, 1, 2] };
+    let sizes = sizes_of(options);
     let mut table = Vec::new();
     for &size in &sizes {
-        table.push(row(&singles, size)?);
+        table.push(measure(bench, runtime, &singles, size, rounds)?);
     }
     print_table(&singles, &sizes, &table);
     for (place, &size) in sizes.iter().enumerate() {
@@ -123,12 +154,23 @@ fn claims(
             verdict(to_bare >= 0.5)
         );
     }
+    in_batches(bench, options, runtime, &batches(with_peers), rounds)
+}
+
+fn in_batches(
+    bench: &Bench,
+    options: &Options,
+    runtime: &tokio::runtime::Runtime,
+    batches: &[Named],
+    rounds: usize,
+) -> Result<()> {
     println!("\nBatches, tasks/s (times the same writes by pgbench, batches of 100)\n");
+    let sizes = sizes_of(options);
     let mut table = Vec::new();
     for &size in &sizes {
-        table.push(row(&batches, size)?);
+        table.push(measure(bench, runtime, batches, size, rounds)?);
     }
-    print_table(&batches, &sizes, &table);
+    print_table(batches, &sizes, &table);
     Ok(())
 }
 
@@ -136,7 +178,7 @@ fn ours(limit: usize, fused: bool) -> rota::Way {
     rota::Way { limit, fused, in_hand: 1, apart: false }
 }
 
-fn singles(with_peers: bool) -> Vec<(&'static str, Subject)> {
+fn singles(with_peers: bool) -> Vec<Named> {
     let mut list = vec![
         ("pgbench, the same writes", Subject::Same("same_pair.sql", 1)),
         ("pgbench, bare claim and delete", Subject::Bare),
@@ -150,7 +192,7 @@ fn singles(with_peers: bool) -> Vec<(&'static str, Subject)> {
     list
 }
 
-fn batches(with_peers: bool) -> Vec<(&'static str, Subject)> {
+fn batches(with_peers: bool) -> Vec<Named> {
     let mut list = vec![
         ("pgbench, the same writes, 100", Subject::Same("same_pair_100.sql", 100)),
         ("Rota, claim 100, then done", Subject::Rota(ours(100, false))),
@@ -167,7 +209,7 @@ fn batches(with_peers: bool) -> Vec<(&'static str, Subject)> {
     list
 }
 
-fn print_table(subjects: &[(&'static str, Subject)], sizes: &[usize], table: &[Vec<Vec<f64>>]) {
+fn print_table(subjects: &[Named], sizes: &[usize], table: &[Vec<Vec<f64>>]) {
     let heads: Vec<String> = sizes.iter().map(|size| format!(" {} |", WORKERS[*size])).collect();
     println!("| workers |{}\n|---|{}", heads.concat(), "---|".repeat(sizes.len()));
     for (index, (name, _)) in subjects.iter().enumerate() {
@@ -208,9 +250,7 @@ fn sizes(bench: &Bench, options: &Options, runtime: &tokio::runtime::Runtime) ->
 }
 
 fn inserts(bench: &Bench, options: &Options, runtime: &tokio::runtime::Runtime) -> Result<()> {
-    for schema in ["same", "rota"] {
-        runtime.block_on(PostgresStore::open(&bench.url(schema)))?;
-    }
+    schemas(bench, runtime)?;
     let (rounds, length) = (options.pick(1, 7), Duration::from_secs(options.pick(1, 2)));
     let (mut same, mut ours) = (Vec::new(), Vec::new());
     for round in 0..rounds {
