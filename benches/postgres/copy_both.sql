@@ -1,4 +1,5 @@
--- COPY of :count rows into the task table and of their events into the journal, 16 in a row, in one transaction; says the milliseconds.
+-- COPY of :count rows into the task table, of their ids, and of their events into the journal, 16 in a row, in one
+-- transaction; says the milliseconds.
 SET client_min_messages = warning;
 CREATE TEMP TABLE fresh AS SELECT 'default' AS scope, 'copy-' || md5(n || clock_timestamp()::text) AS id, 1 AS queue,
     '' AS kind, 2 AS priority, 'open' AS status, 0 AS depth, false AS artifact_present, 0 AS iteration, 0 AS tries,
@@ -7,6 +8,7 @@ CREATE TEMP TABLE fresh AS SELECT 'default' AS scope, 'copy-' || md5(n || clock_
     1800000000000 AS created_at, 1800000000000 AS updated_at, 1 AS events, 0 AS open_blockers, 2 AS stage,
     2 AS sort_priority, 0 AS static_score, 1800000000000 AS ready_at, false AS guarded, false AS bucketed
 FROM generate_series(1, :count) n;
+CREATE TEMP TABLE named AS SELECT row_number() OVER () AS seq, scope, id FROM fresh;
 CREATE TEMP TABLE happened AS SELECT min(created_at) AS at, min(scope) AS scope, 'a94a8fe5ccb19ba6' AS policy,
     array_agg(ROW(id, 1, 'created', NULL, 'open', NULL, NULL, 0, '{"seq":1000000,"changes":{"category":"code",'
     || '"description":"' || description || '","priority":2,"queue":"tasks","title":"A new task"}}')::told) AS events
@@ -15,16 +17,22 @@ CREATE TEMP TABLE happened AS SELECT min(created_at) AS at, min(scope) AS scope,
 \o :file
 COPY fresh TO STDOUT;
 \o
+\set id_file `mktemp`
+\o :id_file
+COPY named TO STDOUT;
+\o
 \set told_file `mktemp`
 \o :told_file
 COPY happened TO STDOUT;
 \o
 \setenv COPY_FILE :file
+\setenv ID_FILE :id_file
 \setenv TOLD_FILE :told_file
 SELECT (extract(epoch FROM clock_timestamp()) * 1000) AS began \gset
 BEGIN;
 \copy tasks (scope, id, queue, kind, priority, status, depth, artifact_present, iteration, tries, attempts, limited_in_row, fence, open_since, host, title, description, category, created_at, updated_at, events, open_blockers, stage, sort_priority, static_score, ready_at, guarded, bucketed) FROM PROGRAM 'cat "$COPY_FILE"'
+\copy ids (seq, scope, id) FROM PROGRAM 'cat "$ID_FILE"'
 \copy journal (at, scope, policy, events) FROM PROGRAM 'cat "$TOLD_FILE"'
 COMMIT;
 SELECT round((extract(epoch FROM clock_timestamp()) * 1000) - :began, 3);
-\! rm -f "$COPY_FILE" "$TOLD_FILE"
+\! rm -f "$COPY_FILE" "$ID_FILE" "$TOLD_FILE"

@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 
 use super::again::Found;
 use super::ask::Answer;
+use super::granted;
 use super::one::{Common, OneClaim, OneDone, Texts};
 use super::row::{self, Behind, Record, get};
 use super::together::{Entry, Joint, Room};
@@ -41,17 +42,17 @@ impl PostgresTx {
         let Some(belief) = belief else { return Ok(nothing()) };
         let claim = work.then.and_then(|claim| Next::of(claim, &work.call.actor, &belief));
         // Steps that are not simply done come first, the ordinary way.
-        let Some(done) = Done::of(work, &belief) else { return Ok(nothing()) };
+        let Some(mut done) = Done::of(work, &belief) else { return Ok(nothing()) };
         if done.ids.is_empty() && claim.is_none() {
             return Ok(nothing());
         }
-        let turn = Turn { done, claim, call: self.shared.calls.next() };
         let shared = Arc::clone(&self.shared);
+        done.know(work, &shared);
+        let turn = Turn { done, claim, call: shared.calls.next() };
         let result = if turn.is_joint() && shared.prepare.by_name() {
             self.with_others(&turn).await?
         } else {
-            // Each has to step over what the others have locked.
-            let _permit = shared.batches.acquire().await;
+            let _permit = self.wait_for_a_turn(&shared).await?;
             self.by_itself(&turn).await?
         };
         // Inside a transaction it is done with the rest or not at all.
@@ -60,6 +61,18 @@ impl PostgresTx {
             self.done_before = Some(result.clone());
         }
         Ok(result)
+    }
+
+    /// The right to take a turn of many tasks: each has to step over what the others have locked. Who has to wait gives its
+    /// connection back meanwhile, so that those at work stay at the same few.
+    async fn wait_for_a_turn<'a>(&mut self, shared: &'a Shared) -> Result<Permit<'a>, Fault> {
+        if let Ok(permit) = shared.batches.try_acquire() {
+            return Ok(Some(permit));
+        }
+        self.client = None;
+        let permit = shared.batches.acquire().await.ok();
+        self.client = Some(shared.client().await?);
+        Ok(permit)
     }
 
     /// Carries out a turn, by the statement for one where it is of one.
@@ -115,20 +128,28 @@ impl PostgresTx {
 
     /// What the function says.
     async fn read_many(&mut self, turn: &Turn, rows: &[PgRow]) -> Result<DoneAtOnce, Fault> {
-        let mut settled = BTreeMap::new();
+        let mut steps = vec![None; turn.done.ids.len()];
         let mut granted: Vec<(i64, Task)> = Vec::with_capacity(rows.len());
         let mut is_tried = turn.claim.is_some();
         for row in rows {
-            match self.task_in(row, 2).await? {
-                Some(task) if get(row, 1)? => drop(settled.insert(task.id.to_string(), task)),
-                Some(task) => granted.push((get(row, 0)?, task)),
-                None => is_tried = false,
+            let (place, is_step, now): (i64, bool, i64) = (get(row, 0)?, get(row, 1)?, get(row, 2)?);
+            let task = self.task_in(row, 3).await?;
+            match (usize::try_from(place - 1), task) {
+                (Err(_), _) => is_tried = false,
+                (Ok(place), task) if is_step => {
+                    let known = || turn.done.known_done(place, UnixMillis::new(now));
+                    steps[place] = Some(task.map_or_else(known, Ok)?);
+                }
+                (Ok(_), Some(task)) => granted.push((place, task)),
+                (Ok(_), None) => {
+                    return Err(Fault::Unreadable { problem: "a grant without its task".to_owned() });
+                }
             }
         }
         granted.sort_by_key(|(place, _)| *place);
         let granted = granted.into_iter().map(|(_, task)| task).collect();
         let granted = if is_tried { Some(self.grants(granted).await?) } else { None };
-        Ok(DoneAtOnce { steps: turn.steps(settled), granted })
+        Ok(DoneAtOnce { steps, granted })
     }
 
     /// The task that stands in one column, or from there on in columns of its own.
@@ -162,6 +183,10 @@ impl PostgresTx {
 
     /// With what each waited for: nothing, if nothing happened to it but its creation and this.
     async fn grants(&mut self, tasks: Vec<Task>) -> Result<Vec<Grant>, Fault> {
+        {
+            let mut known = self.shared.known_grants();
+            tasks.iter().for_each(|task| known.keep(task));
+        }
         let past: Vec<&str> =
             tasks.iter().filter(|task| task.events > 2).map(|task| task.id.as_str()).collect();
         let mut found: BTreeMap<TaskId, Vec<Blocker>> = BTreeMap::new();
@@ -281,8 +306,14 @@ impl Turn {
             column.clear();
         }
         done.fences.clear();
-        for Done { ids, fences, agents, results, actors, .. } in turns.iter().map(|turn| &turn.done) {
+        done.known.clear();
+        done.known_events.clear();
+        for Done { ids, known, known_events, fences, agents, results, actors, .. } in
+            turns.iter().map(|turn| &turn.done)
+        {
             done.ids.extend_from_slice(ids);
+            done.known.extend_from_slice(known);
+            done.known_events.extend_from_slice(known_events);
             done.fences.extend_from_slice(fences);
             done.agents.extend_from_slice(agents);
             done.results.extend_from_slice(results);
@@ -355,12 +386,16 @@ impl Turn {
 }
 
 type Values<'a> = Vec<&'a (dyn ToSql + Sync)>;
+type Permit<'a> = Option<tokio::sync::SemaphorePermit<'a>>;
 
 /// What to settle: the first arguments of `turn_at_once`. Who acts is told for each step, or once for all.
 #[derive(Clone)]
 struct Done {
     scope: String,
     ids: Vec<String>,
+    /// The tasks as they were granted, those that this process knows, and how many events they had.
+    known: Vec<Option<Task>>,
+    known_events: Vec<Option<i64>>,
     fences: Vec<Option<i64>>,
     agents: Vec<Option<String>>,
     results: Vec<Option<String>>,
@@ -394,6 +429,8 @@ impl Done {
         Some(Self {
             scope: work.call.scope.clone(),
             ids: steps.iter().map(|(id, ..)| id.to_string()).collect(),
+            known: vec![None; steps.len()],
+            known_events: vec![None; steps.len()],
             fences: steps.iter().map(|(_, caller, _)| fence(caller)).collect(),
             agents: steps.iter().map(|(_, caller, _)| caller.agent.clone()).collect(),
             results: steps.iter().map(|(.., json)| result(json)).collect(),
@@ -407,6 +444,27 @@ impl Done {
             version: belief.in_force.version.clone(),
             actors: vec![work.call.actor.clone()],
         })
+    }
+
+    /// Remembers what it is to settle, where this process was granted it.
+    fn know(&mut self, work: &AtOnce<'_>, shared: &Shared) {
+        let mut granted = shared.known_grants();
+        let leases =
+            work.steps.iter().map(|step| plain_done(step).and_then(|(_, caller, _)| caller.lease.as_ref()));
+        self.known = leases.map(|lease| granted.take(&work.call.scope, lease?)).collect();
+        let events = |task: &Task| task.events.cast_signed();
+        self.known_events = self.known.iter().map(|task| task.as_ref().map(events)).collect();
+    }
+
+    /// A task that is done and did not come back whole.
+    fn known_done(&self, place: usize, now: UnixMillis) -> Result<Task, Fault> {
+        let known = self.known.get(place).cloned().flatten();
+        let Some(task) = known else {
+            return Err(Fault::Unreadable { problem: "a settled task did not come back".to_owned() });
+        };
+        let result = self.results.get(place).and_then(Option::as_ref);
+        let result = result.map(|result| Json::from_stored(result.clone()));
+        Ok(granted::done(task, result, now))
     }
 
     /// The one that is to be settled, if it is only one and names what it must.
@@ -428,6 +486,7 @@ impl Done {
         vec![
             &self.scope,
             &self.ids,
+            &self.known_events,
             &self.fences,
             &self.agents,
             &self.results,

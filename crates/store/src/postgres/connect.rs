@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use deadpool::Runtime;
-use deadpool::managed::{Manager, Metrics, Pool, RecycleError, RecycleResult, Timeouts};
+use deadpool::managed::{Manager, Metrics, Pool, QueueMode, RecycleError, RecycleResult, Timeouts};
 use deadpool_postgres::ClientWrapper;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -94,8 +94,13 @@ impl Connector {
         };
         let (place, size) = (target.place.clone(), target.pool_size);
         let connector = Self { target, tls: OnceLock::new(), told: watch::Sender::new(0) };
-        let built =
-            Pool::builder(connector).max_size(size).timeouts(timeouts).runtime(Runtime::Tokio1).build();
+        // The last one first: what its process of the server has at hand is still warm.
+        let built = Pool::builder(connector)
+            .max_size(size)
+            .timeouts(timeouts)
+            .runtime(Runtime::Tokio1)
+            .queue_mode(QueueMode::Lifo)
+            .build();
         built.map_err(|error| Fault::Away { place, problem: error.to_string() })
     }
 

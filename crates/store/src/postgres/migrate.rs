@@ -7,13 +7,14 @@ use super::{Object, Shared};
 use crate::fault::Fault;
 
 /// Numbered from 1; what was released is never changed. `{schema}` is the name of ours.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../../migrations/postgres/0001_tasks.sql"),
     include_str!("../../migrations/postgres/0002_upkeep.sql"),
     include_str!("../../migrations/postgres/0003_loops.sql"),
     include_str!("../../migrations/postgres/0004_gateway.sql"),
     include_str!("../../migrations/postgres/0005_turn.sql"),
     include_str!("../../migrations/postgres/0006_lean.sql"),
+    include_str!("../../migrations/postgres/0007_ids.sql"),
 ];
 
 /// The newest schema this program knows.

@@ -15,6 +15,7 @@ mod ask;
 mod at_once;
 mod connect;
 mod faults;
+mod granted;
 mod listen;
 mod migrate;
 mod one;
@@ -67,6 +68,7 @@ struct Shared {
     policies: Mutex<BTreeMap<String, Option<Arc<Published>>>>,
     /// Queues by their keys, as they were met: they keep their names.
     queue_names: Mutex<BTreeMap<i64, String>>,
+    granted: Mutex<granted::Granted>,
     texts: Texts,
     calls: Calls,
     /// Who waits to go to the server with others, to take a turn or to add.
@@ -145,6 +147,7 @@ impl PostgresStore {
             schema,
             policies: Mutex::new(BTreeMap::new()),
             queue_names: Mutex::new(BTreeMap::new()),
+            granted: Mutex::default(),
             turns: Mutex::default(),
             additions: Mutex::default(),
             batches: tokio::sync::Semaphore::new(BATCHES_AT_WORK),
@@ -172,6 +175,10 @@ impl Shared {
         self.queue_names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn known_grants(&self) -> MutexGuard<'_, granted::Granted> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fault(&self, error: tokio_postgres::Error) -> Fault {
         faults::of(&self.place, error)
     }
@@ -190,10 +197,10 @@ pub fn statements(schema: &str) -> [Vec<(&'static str, String, &'static str)>; 2
             ("claim one", one.claim.clone(), "tasks_plain"),
             ("claim one, anything expired", one.claim.clone(), "tasks_active"),
             ("claim one, anything due", one.claim, "tasks_cooling"),
-            ("settle one", one.done, "tasks_scope_id_key"),
+            ("settle one", one.done, "ids_pkey"),
             ("settle and claim one", one.both.clone(), "tasks_plain"),
-            ("settle one and claim", one.both, "tasks_scope_id_key"),
-            ("ADD_ONE", named(sql::ADD_ONE), "tasks_scope_id_key"),
+            ("settle one and claim", one.both, "ids_pkey"),
+            ("ADD_ONE", named(sql::ADD_ONE), "ids_pkey"),
         ],
     ]
 }

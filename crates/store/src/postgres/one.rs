@@ -69,7 +69,8 @@ const SITUATION: &str = "situation AS MATERIALIZED (SELECT n.now, q.key, q.pause
      FROM (SELECT {now} AS now) n LEFT JOIN {schema}.queues q ON q.scope = @scope AND q.name = @queue)";
 
 /// What may be settled by this row alone: whoever waits for its lock judges anew.
-const MAY_SETTLE: &str = "t.scope = @scope AND t.id = @id AND t.status = 'active' \
+const MAY_SETTLE: &str = "t.seq = (SELECT i.seq FROM {schema}.ids i WHERE i.scope = @scope AND i.id = @id) \
+         AND t.status = 'active' \
          AND (@fence::bigint IS NULL OR t.fence = @fence) \
          AND (@holder::text IS NULL OR t.assignee IS NULL OR t.assignee = @holder) \
          AND t.result IS NULL AND t.limited_in_row = 0 AND NOT t.awaited";

@@ -15,7 +15,7 @@ macro_rules! columns {
 
 /// `SELECT` the columns of a task, then what follows.
 macro_rules! select {
-    ($($rest:literal),+) => {
+    ($($rest:expr),+) => {
         concat!("SELECT ", columns!(), " FROM tasks t JOIN queues q ON q.key = t.queue ", $($rest),+)
     };
 }
@@ -25,21 +25,34 @@ pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::
 pub const OPENING: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
      (SELECT version FROM policies WHERE scope = $1 ORDER BY number DESC LIMIT 1)";
 
-pub const TASK: &str = select!("WHERE t.scope = $1 AND t.id = $2");
-pub const TASK_LOCKED: &str = select!("WHERE t.scope = $1 AND t.id = $2 FOR NO KEY UPDATE OF t");
-pub const TASKS: &str = select!("WHERE t.scope = $1 AND t.id = ANY($2)");
-pub const TASKS_LOCKED: &str =
-    select!("WHERE t.scope = $1 AND t.id = ANY($2) ORDER BY t.id FOR NO KEY UPDATE OF t");
+/// The task with id $2, and those with the ids $2.
+macro_rules! has_id {
+    () => {
+        "t.seq = (SELECT i.seq FROM ids i WHERE i.scope = $1 AND i.id = $2)"
+    };
+}
+macro_rules! has_one_of_ids {
+    () => {
+        "t.seq = ANY (ARRAY(SELECT i.seq FROM ids i WHERE i.scope = $1 AND i.id = ANY($2)))"
+    };
+}
+pub(super) use has_one_of_ids;
+
+pub const TASK: &str = select!("WHERE ", has_id!());
+pub const TASK_LOCKED: &str = select!("WHERE ", has_id!(), " FOR NO KEY UPDATE OF t");
+pub const TASKS: &str = select!("WHERE ", has_one_of_ids!());
+pub const TASKS_LOCKED: &str = select!("WHERE ", has_one_of_ids!(), " ORDER BY t.id FOR NO KEY UPDATE OF t");
 pub const TASKS_BY_SEQ: &str = select!("WHERE t.seq = ANY($1)");
 pub const CHILDREN: &str = select!("WHERE t.scope = $1 AND t.parent = $2 ORDER BY t.id");
 pub const CHILDREN_LOCKED: &str =
     select!("WHERE t.scope = $1 AND t.parent = $2 ORDER BY t.id FOR NO KEY UPDATE OF t");
 pub const DEPENDENTS: &str = select!(
-    "JOIN edges e ON e.scope = t.scope AND e.task = t.id WHERE e.scope = $1 AND e.blocker = $2 ORDER BY t.id"
+    "JOIN ids i ON i.seq = t.seq JOIN edges e ON e.scope = i.scope AND e.task = i.id \
+     WHERE e.scope = $1 AND e.blocker = $2 ORDER BY t.id"
 );
 /// Locks dependents in the order of their ids, so that two settling blockers meet without a deadlock.
-pub const LOCK_DEPENDENTS: &str = "SELECT 1 FROM tasks t JOIN edges e ON e.scope = t.scope AND e.task = t.id \
-     WHERE e.scope = $1 AND e.blocker = $2 ORDER BY t.id FOR NO KEY UPDATE OF t";
+pub const LOCK_DEPENDENTS: &str = "SELECT 1 FROM edges e JOIN ids i ON i.scope = e.scope AND i.id = e.task \
+     JOIN tasks t ON t.seq = i.seq WHERE e.scope = $1 AND e.blocker = $2 ORDER BY t.id FOR NO KEY UPDATE OF t";
 pub const EXPIRED: &str = select!(
     "WHERE t.queue = $1 AND t.status = 'active' AND t.lease_expires_at <= $2 \
      ORDER BY t.lease_expires_at, t.kind, t.seq LIMIT $3"
@@ -137,14 +150,14 @@ pub const RANK_READY: &str = "SELECT seq, sort_priority, static_score, created_a
 pub const RANK_DUE: &str = "SELECT seq, sort_priority, static_score, created_at, ready_at FROM tasks \
      WHERE queue = $1 AND stage = 1 AND next_eligible_at <= $2";
 
-pub const INSERT: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
+pub const INSERT: &str = "WITH added AS (INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
      parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
      created_at, status, artifact_present, iteration, tries, attempts, limited_in_row, fence, assignee, \
      lease_expires_at, next_eligible_at, open_since, result, fail_reason, parked_reason, updated_at, started_at, \
      finished_at, events, open_blockers, stage, static_score, ready_at, guarded, bucketed) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
      $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43) \
-     RETURNING seq";
+     RETURNING seq, scope, id) INSERT INTO ids (seq, scope, id) SELECT seq, scope, id FROM added RETURNING seq";
 /// The part of a task that a lease moves; `seq` last.
 pub const UPDATE_STATE: &str = "UPDATE tasks SET status = $1, artifact_present = $2, iteration = $3, tries = $4, \
      attempts = $5, limited_in_row = $6, fence = $7, assignee = $8, lease_expires_at = $9, next_eligible_at = $10, \
@@ -174,15 +187,17 @@ pub const ADD_QUEUE: &str = "INSERT INTO queues (scope, name) VALUES ($1, $2) ON
 pub const PAUSE_QUEUE: &str = "UPDATE queues SET paused = $2 WHERE key = $1";
 
 pub const BLOCKERS: &str = "SELECT t.id, t.title, t.status, t.result FROM edges e \
-     JOIN tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = $1 AND e.task = $2 ORDER BY t.id";
+     JOIN ids i ON i.scope = e.scope AND i.id = e.blocker JOIN tasks t ON t.seq = i.seq \
+     WHERE e.scope = $1 AND e.task = $2 ORDER BY t.id";
 pub const EDGES: &str =
     "SELECT task, blocker FROM edges WHERE scope = $1 AND task = ANY($2) ORDER BY task, blocker";
 pub const ADD_EDGE: &str =
     "INSERT INTO edges (scope, task, blocker) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
 pub const REMOVE_EDGE: &str = "DELETE FROM edges WHERE scope = $1 AND task = $2 AND blocker = $3";
 pub const HAS_DEPENDENTS: &str = "SELECT 1 FROM edges WHERE scope = $1 AND blocker = $2 LIMIT 1";
-pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blockers + $3 WHERE scope = $1 \
-     AND id IN (SELECT task FROM edges WHERE scope = $1 AND blocker = $2)";
+pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blockers + $3 \
+     WHERE seq = ANY (ARRAY(SELECT i.seq FROM edges e JOIN ids i ON i.scope = e.scope AND i.id = e.task \
+         WHERE e.scope = $1 AND e.blocker = $2))";
 
 /// `SELECT` an event, then what follows.
 macro_rules! events {
@@ -199,7 +214,7 @@ pub(super) use events;
 /// One event in a row of its own; an event's number is at most 15 above that of its row.
 pub const APPEND: &str = "WITH place AS MATERIALIZED (SELECT coalesce($12::bigint, nextval('journal_seq_seq')) AS seq), \
      marked AS (UPDATE tasks t SET told = p.seq, told_before = t.told FROM place p \
-         WHERE t.scope = $1 AND t.id = $2 RETURNING t.told_before) \
+         WHERE t.seq = (SELECT i.seq FROM ids i WHERE i.scope = $1 AND i.id = $2) RETURNING t.told_before) \
      INSERT INTO journal (seq, at, scope, policy, events) OVERRIDING SYSTEM VALUE \
      SELECT p.seq, $4, $1, $10, ARRAY[ROW($2::text, $3::bigint, $5::text, $6::text, $7::text, $8::text, $9::bigint, \
          coalesce((SELECT m.told_before FROM marked m), 0), $11::text)::told] FROM place p RETURNING seq";
@@ -247,16 +262,16 @@ pub const GATE_TOKEN: &str =
 
 /// What granted tasks wait for, read outside a transaction; `{schema}` is the name of ours.
 pub const BLOCKERS_OF_GRANTS: &str = "SELECT t.id, t.title, t.status, t.result, e.task FROM {schema}.edges e \
-     JOIN {schema}.tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = $1 AND e.task = ANY($2) \
-     ORDER BY e.task, t.id";
+     JOIN {schema}.ids i ON i.scope = e.scope AND i.id = e.blocker JOIN {schema}.tasks t ON t.seq = i.seq \
+     WHERE e.scope = $1 AND e.task = ANY($2) ORDER BY e.task, t.id";
 /// A queue keeps its name for ever.
 pub const QUEUE_NAME: &str = "SELECT name FROM {schema}.queues WHERE key = $1";
 /// Settles, then grants, in one round trip; `{schema}` is the name of ours.
-pub const TURN_AT_ONCE: &str = "SELECT place, is_step, task FROM {schema}.turn_at_once($1, $2, $3, $4, \
-     $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+pub const TURN_AT_ONCE: &str = "SELECT place, is_step, at, task FROM {schema}.turn_at_once($1, $2, $3, \
+     $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
 /// The same with the task column by column, for who cannot ask what the type of a task is.
-pub const TURN_IN_COLUMNS: &str = "SELECT place, is_step, (task).* FROM {schema}.turn_at_once($1, $2, $3, \
-     $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+pub const TURN_IN_COLUMNS: &str = "SELECT place, is_step, at, (task).* FROM {schema}.turn_at_once($1, $2, \
+     $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
 /// Adds by one statement.
 pub const ADD_AT_ONCE: &str = "SELECT added_at, added FROM {schema}.add_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, \
      $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
@@ -273,9 +288,10 @@ pub const ADD_ONE: &str = "WITH added AS (INSERT INTO {schema}.tasks (queue, cre
          {schema}.queues q WHERE q.scope = $1 AND q.name = $2 \
          AND $3::text IS NOT DISTINCT FROM (SELECT p.version FROM {schema}.policies p WHERE p.scope = $1 \
              ORDER BY p.number DESC LIMIT 1) \
-         AND NOT EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.scope = $1 AND t.id = $10) \
+         AND NOT EXISTS (SELECT 1 FROM {schema}.ids i WHERE i.scope = $1 AND i.id = $10) \
          AND NOT EXISTS (SELECT 1 FROM {schema}.retired r WHERE r.scope = $1 AND r.id = $10) \
      RETURNING seq, created_at, told), \
+     named AS (INSERT INTO {schema}.ids (seq, scope, id) SELECT a.seq, $1, $10 FROM added a), \
      told AS (INSERT INTO {schema}.journal (seq, at, scope, policy, call, events) OVERRIDING SYSTEM VALUE \
      SELECT a.told, a.created_at, $1, $4, $9::bigint, ARRAY[ROW($10, 1, 'created', NULL, 'open', $5::text, NULL, 0, \
          '{\"seq\":' || a.seq || $24::text)::{schema}.told] FROM added a) \
@@ -288,22 +304,22 @@ pub const FINISHED: &str = select!(
        AND t.updated_at < $3 ORDER BY t.seq DESC LIMIT $4"
 );
 /// A task with its own insertion number, which comes last.
-pub const RESTORE: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
+pub const RESTORE: &str = "WITH added AS (INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
      parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
      created_at, status, artifact_present, iteration, tries, attempts, limited_in_row, fence, assignee, \
      lease_expires_at, next_eligible_at, open_since, result, fail_reason, parked_reason, updated_at, started_at, \
      finished_at, events, open_blockers, stage, static_score, ready_at, guarded, bucketed, seq) \
      OVERRIDING SYSTEM VALUE VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
      $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, \
-     $40, $41, $42, $43, $44)";
+     $40, $41, $42, $43, $44) RETURNING seq, scope, id) INSERT INTO ids (seq, scope, id) SELECT seq, scope, id FROM added";
 
 /// Name, text, and the index that must serve it.
 #[cfg(feature = "conformance")]
 pub const SERVED: &[(&str, &str, &str)] = &[
-    ("TASK", TASK, "tasks_scope_id_key"),
-    ("TASK_LOCKED", TASK_LOCKED, "tasks_scope_id_key"),
-    ("TASKS", TASKS, "tasks_scope_id_key"),
-    ("TASKS_LOCKED", TASKS_LOCKED, "tasks_scope_id_key"),
+    ("TASK", TASK, "ids_pkey"),
+    ("TASK_LOCKED", TASK_LOCKED, "ids_pkey"),
+    ("TASKS", TASKS, "ids_pkey"),
+    ("TASKS_LOCKED", TASKS_LOCKED, "ids_pkey"),
     ("TASKS_BY_SEQ", TASKS_BY_SEQ, "tasks_pkey"),
     ("CHILDREN", CHILDREN, "tasks_children"),
     ("DEPENDENTS", DEPENDENTS, "edges_blocker"),
@@ -327,6 +343,6 @@ pub const SERVED: &[(&str, &str, &str)] = &[
     ("BLOCKERS", BLOCKERS, "edges_pkey"),
     ("EDGES", EDGES, "edges_pkey"),
     ("HAS_DEPENDENTS", HAS_DEPENDENTS, "edges_blocker"),
-    ("SHIFT_DEPENDENTS", SHIFT_DEPENDENTS, "tasks_scope_id_key"),
+    ("SHIFT_DEPENDENTS", SHIFT_DEPENDENTS, "ids_pkey"),
     ("EVENTS", EVENTS, "journal_pkey"),
 ];

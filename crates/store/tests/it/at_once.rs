@@ -8,6 +8,7 @@ use rota_core::{Json, TaskId, UnixMillis};
 use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::intents::claim::{Claim, Wanted};
+use rota_store::intents::edit::Edit;
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::memory::MemoryStore;
 use rota_store::postgres::PostgresStore;
@@ -85,6 +86,7 @@ async fn story<S: Store>(store: &S) -> (Vec<String>, Vec<Event>) {
     heard.push(format!("{:?}", store.perform(&claim(60_000, 9, "z")).await));
     heard.push(format!("{:?}", store.perform(&claim(60_001, 9, "z")).await));
     heard.extend(crowd(store).await);
+    heard.extend(by_lease(store).await);
     let mut tx = store.begin(Access::Read).await.unwrap();
     let events = tx.events("default", &EventFilter::default()).await.unwrap();
     (heard, events.into_iter().map(|event| Event { seq: 0, ..event }).collect())
@@ -112,6 +114,44 @@ async fn crowd<S: Store>(store: &S) -> Vec<String> {
     let twice = vec![done("many-50", "x", None), done("many-50", "x", None)];
     for (at, steps) in [(75_000, alone.clone()), (76_000, followed), (77_000, alone), (78_000, twice)] {
         let settle = Settle { call: call(at), steps, then: None };
+        heard.push(format!("{:?}", store.perform(&settle).await));
+    }
+    heard
+}
+
+/// Who was granted tasks settles them by their leases: as they were granted, or as they became meanwhile.
+async fn by_lease<S: Store>(store: &S) -> Vec<String> {
+    let mut heard = Vec::new();
+    let names = ["as-is", "with-result", "edited", "renewed", "long"];
+    let mut tasks: Vec<NewTask> =
+        names.map(|name| NewTask { priority: NewPriority::Given(0), ..full(name) }).into();
+    tasks[4].description = Some("long ".repeat(2_000));
+    heard.push(format!("{:?}", store.perform(&Add { call: call(80_000), tasks }).await));
+    let granted = store.perform(&claim(81_000, 5, "w")).await.unwrap();
+    let held = |name: &str| {
+        let grant = granted.iter().find(|grant| grant.task.id.as_str() == name).unwrap();
+        Caller { agent: Some("w".into()), lease: grant.task.lease() }
+    };
+    let edit = Edit {
+        call: call(82_000),
+        id: TaskId::new("edited").unwrap(),
+        title: Some("Another title".into()),
+        priority: None,
+        description: None,
+        steps: None,
+        status: None,
+    };
+    heard.push(format!("{:?}", store.perform(&edit).await));
+    let renew = Command::Renew { caller: held("renewed"), ttl_ms: Some(20_000) };
+    let renew = Settle::one(call(83_000), TaskId::new("renewed").unwrap(), renew);
+    heard.push(format!("{:?}", store.perform(&renew).await));
+    let step = |name: &str| {
+        let result = (name == "with-result").then(|| Json::of(&vec!["a", "ü"]));
+        let command = Command::Done { caller: held(name), result };
+        Step { id: TaskId::new(name).unwrap(), command }
+    };
+    for now in [84_000, 85_000] {
+        let settle = Settle { call: call(now), steps: names.map(step).into(), then: None };
         heard.push(format!("{:?}", store.perform(&settle).await));
     }
     heard

@@ -25,6 +25,7 @@ async fn backlog(client: &Client) {
          FROM generate_series(1, {each}) i, tasks;
          UPDATE tasks SET status = 'active', stage = 0, lease_expires_at = seq WHERE seq % 100 = 1;
          UPDATE tasks SET next_eligible_at = seq WHERE stage = 1;
+         INSERT INTO ids SELECT seq, scope, id FROM tasks ON CONFLICT DO NOTHING;
          UPDATE tasks SET parent = 'a' WHERE seq % 1000 = 3;
          INSERT INTO edges SELECT scope, id, 'c-' || split_part(id, '-', 2) FROM tasks WHERE id LIKE 'b-%';
          INSERT INTO journal (scope, at, events)
@@ -51,7 +52,7 @@ async fn check(client: &Client, list: &[(&str, String, &str)]) {
             plan.contains(&format!(" using {index} ")) || plan.contains(&format!(" on {index}")),
             "{name}: {plan}"
         );
-        for table in ["tasks", "edges", "journal"] {
+        for table in ["tasks", "ids", "edges", "journal"] {
             assert!(!plan.contains(&format!("Seq Scan on {table}")), "{name} reads all of {table}:\n{plan}");
         }
     }

@@ -230,7 +230,7 @@ fn what_is_numbered_twice_is_a_bad_line() {
 
 /// What no foreign key guards on a server, the doctor does.
 #[test]
-fn the_doctor_finds_tasks_without_a_queue_and_marks_that_are_missing() {
+fn the_doctor_finds_tasks_without_a_queue_or_an_id_and_marks_that_are_missing() {
     let url = rota_testbed::Server::shared().fresh_url();
     crate::pg::run(async {
         let store = PostgresStore::open(&url).await.unwrap();
@@ -242,6 +242,16 @@ fn the_doctor_finds_tasks_without_a_queue_and_marks_that_are_missing() {
                 "UPDATE tasks SET queue = queue + 900 WHERE id = 'e'",
                 "UPDATE tasks SET queue = queue - 900 WHERE id = 'e'",
                 "task e of scope default names queue 901, which is not there",
+            ),
+            (
+                "UPDATE ids SET seq = seq + 900 WHERE id = 'e'",
+                "UPDATE ids SET seq = seq - 900 WHERE id = 'e'",
+                "task e of scope default is not found by its id: put its seq, scope and id into the table ids",
+            ),
+            (
+                "INSERT INTO ids (seq, scope, id) VALUES (900, 'default', 'nobody')",
+                "DELETE FROM ids WHERE id = 'nobody'",
+                "id nobody of scope default names task number 900, which is not there: take it out of the table ids",
             ),
             (
                 "UPDATE tasks SET awaited = false WHERE id = 'b'",

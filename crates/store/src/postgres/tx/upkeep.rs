@@ -10,7 +10,7 @@ use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 
 use super::super::row::{self, Values, get};
-use super::super::sql::{self, events};
+use super::super::sql::{self, events, has_one_of_ids};
 use super::{Bound, PostgresTx, block_row, ids};
 use crate::fault::Fault;
 use crate::tx::{BlockRow, Row, Standing};
@@ -36,6 +36,12 @@ const UNCHECKED: &str = "SELECT 'constraint ' || conname || ' is not validated' 
 const UNKNOWN_QUEUES: &str = "SELECT 'task ' || t.id || ' of scope ' || t.scope || ' names queue ' || t.queue \
      || ', which is not there' FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM queues q WHERE q.key = t.queue) \
      ORDER BY t.seq LIMIT 20";
+const UNFOUND: &str = "SELECT 'task ' || t.id || ' of scope ' || t.scope || ' is not found by its id: put its seq, scope \
+     and id into the table ids' FROM tasks t LEFT JOIN ids i ON i.scope = t.scope AND i.id = t.id \
+     WHERE i.seq IS DISTINCT FROM t.seq ORDER BY t.seq LIMIT 20";
+const OF_NO_TASK: &str = "SELECT 'id ' || i.id || ' of scope ' || i.scope || ' names task number ' || i.seq \
+     || ', which is not there: take it out of the table ids' FROM ids i \
+     WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.seq = i.seq) ORDER BY i.seq LIMIT 20";
 const UNMARKED: &str = "SELECT 'task ' || t.id || ' of scope ' || t.scope || ' is awaited and not marked so: set \
      its column awaited' FROM tasks t WHERE NOT t.awaited AND (EXISTS (SELECT 1 FROM edges e WHERE e.scope = t.scope \
      AND e.blocker = t.id) OR EXISTS (SELECT 1 FROM tasks c WHERE c.scope = t.scope AND c.parent = t.id)) \
@@ -47,14 +53,15 @@ const SCOPES: &str = "SELECT scope FROM queues UNION SELECT scope FROM policies 
 const HIGHEST: &str = "SELECT coalesce((SELECT max(seq) FROM tasks), 0), \
      coalesce((SELECT max(seq) FROM events WHERE in_row = (SELECT max(seq) FROM journal)), 0)";
 const BLOCKER_STATES: &str = "SELECT e.task, e.blocker, b.status FROM edges e \
-     LEFT JOIN tasks b ON b.scope = e.scope AND b.id = e.blocker WHERE e.scope = $1 AND e.task = ANY($2) \
+     LEFT JOIN ids i ON i.scope = e.scope AND i.id = e.blocker LEFT JOIN tasks b ON b.seq = i.seq WHERE e.scope = $1 AND e.task = ANY($2) \
      ORDER BY e.task, e.blocker";
 /// The rows of the journal that tell of tasks $2: from each task to its newest event, from each event to the one before.
 macro_rules! chain {
     ($($rest:expr),+) => {
         concat!(
-            "WITH RECURSIVE chain (in_row) AS (SELECT t.told FROM tasks t WHERE t.scope = $1 AND t.id = ANY($2) \
-             UNION SELECT e.before FROM chain c JOIN events e ON e.in_row = c.in_row \
+            "WITH RECURSIVE chain (in_row) AS (SELECT t.told FROM tasks t WHERE ",
+            has_one_of_ids!(),
+            " UNION SELECT e.before FROM chain c JOIN events e ON e.in_row = c.in_row \
                  WHERE e.scope = $1 AND e.task = ANY($2)) ",
             $($rest),+
         )
@@ -68,12 +75,14 @@ const EVENTS_OF_CALL: &str = events!("WHERE e.xid >= $2 AND e.call = $1 ORDER BY
 const EDGE_PAGE: &str = "SELECT task, blocker FROM edges WHERE scope = $1 AND (task, blocker) > ($2, $3) \
      ORDER BY task, blocker LIMIT $4";
 const STRAY_EDGES: &str = "SELECT e.task, e.blocker FROM edges e WHERE e.scope = $1 \
-     AND (NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = e.scope AND t.id = e.task) \
-       OR NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = e.scope AND t.id = e.blocker)) \
+     AND (NOT EXISTS (SELECT 1 FROM ids i WHERE i.scope = e.scope AND i.id = e.task) \
+       OR NOT EXISTS (SELECT 1 FROM ids i WHERE i.scope = e.scope AND i.id = e.blocker)) \
      ORDER BY e.task, e.blocker LIMIT $2";
 const STRAY_EVENTS: &str = "SELECT DISTINCT j.task FROM events j WHERE j.scope = $1 AND j.task IS NOT NULL \
-     AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = j.scope AND t.id = j.task) ORDER BY j.task LIMIT $2";
+     AND NOT EXISTS (SELECT 1 FROM ids i WHERE i.scope = j.scope AND i.id = j.task) ORDER BY j.task LIMIT $2";
 const BLOCKS: &str = "SELECT upstream, blocked_until, hits, reason, updated_at FROM blocks ORDER BY upstream";
+const REMOVE: &str = "WITH gone AS (DELETE FROM ids WHERE scope = $1 AND id = ANY($2) RETURNING seq) \
+     DELETE FROM tasks t USING gone g WHERE t.seq = g.seq";
 const RETIRED_PAGE: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id > $2 ORDER BY id LIMIT $3";
 const RETIRED: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id = ANY($2)";
 const RETIRE: &str = "INSERT INTO retired AS r (scope, id, fence) VALUES ($1, $2, $3) \
@@ -220,7 +229,7 @@ impl Upkeep for PostgresTx {
 
     async fn integrity(&mut self) -> Result<Vec<String>, Fault> {
         let mut found = Vec::new();
-        for text in [INVALID_INDEXES, UNCHECKED, UNKNOWN_QUEUES, UNMARKED] {
+        for text in [INVALID_INDEXES, UNCHECKED, UNKNOWN_QUEUES, UNFOUND, OF_NO_TASK, UNMARKED] {
             found.extend(self.all(text, &[], |row| get::<String>(row, 0)).await?);
         }
         let future: i64 = self.all(FROM_THE_FUTURE, &[], |row| get(row, 0)).await?.pop().unwrap_or_default();
@@ -320,7 +329,7 @@ impl Upkeep for PostgresTx {
         self.take_out(scope, list.iter().map(Squashed::to_nothing).collect()).await?;
         let bound: Bound<'_> = &[&scope, &ids(list)];
         self.change("DELETE FROM edges WHERE scope = $1 AND task = ANY($2)", bound).await?;
-        self.change("DELETE FROM tasks WHERE scope = $1 AND id = ANY($2)", bound).await.map(drop)
+        self.change(REMOVE, bound).await.map(drop)
     }
 
     async fn squash(&mut self, scope: &str, snapshots: &[Event]) -> Result<(), Fault> {
