@@ -294,8 +294,8 @@ fn bulk(bench: &Bench, rounds: usize, runtime: &tokio::runtime::Runtime) -> Resu
     }
     let ratio = median_ratio(&ours, &copied);
     println!("| 10,000 tasks in one call | rows/s |\n|---|---|");
-    println!("| bare COPY into the same table, no journal | {:.0} |", median(&copied));
-    println!("| bare COPY into the same table and the journal | {:.0} |", median(&copied_both));
+    println!("| bare COPY into the task table and its ids, no journal | {:.0} |", median(&copied));
+    println!("| bare COPY into those and the journal | {:.0} |", median(&copied_both));
     println!("| Rota, add | {:.0} ({ratio:.2} ×) |", median(&ours));
     println!("\n≥ 50,000 rows/s: {}", verdict(median(&ours) >= 50_000.0));
     Ok(())
