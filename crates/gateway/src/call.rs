@@ -191,16 +191,7 @@ async fn piece(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>
 
 /// What cannot be read is the provider's to refuse, and so is what names two.
 fn model_of(body: &[u8]) -> Arc<str> {
-    let (mut model, mut count) = (None, 0);
-    let is_object = members::each(body, |name, value| {
-        if name == b"model" {
-            (model, count) = (members::text(value), count + 1);
-        }
-    });
-    match model {
-        Some(model) if is_object && count == 1 => Arc::from(model),
-        _ => Arc::from(""),
-    }
+    members::only(body, b"model").and_then(members::text).map_or_else(|| Arc::from(""), Arc::from)
 }
 
 /// The wall clock, for what providers say in dates.

@@ -45,6 +45,9 @@ fn is_of_the_caller(name: &str) -> bool {
 
 /// What `Connection` says is of this hop, too.
 fn named(headers: &HeaderMap) -> Vec<HeaderName> {
+    if !headers.contains_key(CONNECTION) {
+        return Vec::new();
+    }
     let lists =
         headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     lists.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()

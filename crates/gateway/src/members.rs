@@ -3,13 +3,44 @@
 
 use std::borrow::Cow;
 
-use memchr::memchr2;
+use memchr::{memchr2, memmem};
 
 /// Shows every member of the object that a text is: its name, and its value as it is written. False if the text is no
 /// object; members in front of the place where that shows have been shown by then.
 pub(crate) fn each<'a>(text: &'a [u8], mut see: impl FnMut(&[u8], &'a [u8])) -> bool {
     let mut scan = Scan { rest: text };
     scan.object(&mut see).is_some() && scan.symbol().is_none()
+}
+
+/// The value of the one member of an object that has a name; none if two have it. What follows it is only searched for the
+/// name, not taken apart, where nothing there could be it.
+pub(crate) fn only<'a>(text: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let mut scan = Scan { rest: text };
+    scan.expect(b'{')?;
+    let mut found = None;
+    loop {
+        if scan.peek()? != b'"' {
+            return None;
+        }
+        let name = scan.name()?;
+        scan.expect(b':')?;
+        let value = scan.value()?;
+        if *name == *wanted {
+            if found.is_some() {
+                return None;
+            }
+            found = Some(value);
+            // A letter can also be written as an escape.
+            if memmem::find(scan.rest, wanted).is_none() && memmem::find(scan.rest, b"\\u00").is_none() {
+                return found;
+            }
+        }
+        match scan.symbol()? {
+            b',' => {}
+            b'}' if scan.symbol().is_none() => return found,
+            _ => return None,
+        }
+    }
 }
 
 struct Scan<'a> {
@@ -171,6 +202,32 @@ mod tests {
             shown.push(format!("{}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)))
         });
         (shown.join(" "), is_object)
+    }
+
+    #[test]
+    fn the_only_one_of_a_name() {
+        let long = format!(r#"{{"model": "m", "text": "{}"}}"#, "word ".repeat(1_000));
+        for (text, wanted) in [
+            (r#"{"model":"m"}"#, Some("m")),
+            (r#"{"a": [1, {"model": "no"}], "model": "m"}"#, Some("m")),
+            (r#"{"model": "m", "a": {"model": "no"}}"#, Some("m")),
+            (r#"{"model": "m", "a": "a model"}"#, Some("m")),
+            (r#"{"model": "m", "a": "\u0041"}"#, Some("m")),
+            (r#"{"mod\u0065l": "m"}"#, Some("m")),
+            (&long, Some("m")),
+            (r#"{"model": "m", "model": "n"}"#, None),
+            (r#"{"model": "m", "mod\u0065l": "n"}"#, None),
+            (r#"{"mod\u0065l": "m", "model": "n"}"#, None),
+            (r#"{"other": "m"}"#, None),
+            (r#"{}"#, None),
+            (r#"["model"]"#, None),
+            (r#"{"a": 1, "model": "m"} {}"#, Some("m")),
+            (r#"{"model": "m", "model": "n"#, None),
+            ("", None),
+        ] {
+            let found = only(text.as_bytes(), b"model").and_then(super::text);
+            assert_eq!(found.as_deref(), wanted, "{text}");
+        }
     }
 
     #[test]

@@ -130,7 +130,10 @@ static TOLD: [Told; 6] = [
 /// as long as another tenth takes to come back.
 pub fn hold_back(headers: &HeaderMap, now: impl Fn() -> SystemTime) -> Option<Duration> {
     // Where none is told, none is looked for.
-    let is_told = |name: &HeaderName| name.as_str().contains("ratelimit-");
+    let is_told = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with("anthropic-ratelimit-") || name.starts_with("x-ratelimit-")
+    };
     if !headers.keys().any(is_told) {
         return None;
     }

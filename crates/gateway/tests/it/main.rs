@@ -5,6 +5,7 @@ mod fleet;
 mod held;
 mod identity;
 mod lab;
+mod long;
 mod passing;
 mod restart;
 mod security;
