@@ -27,6 +27,7 @@ mod session;
 mod sql;
 mod tls;
 mod together;
+mod turn;
 mod tx;
 mod url;
 mod wire;
@@ -72,7 +73,7 @@ struct Shared {
     texts: Texts,
     calls: Calls,
     /// Who waits to go to the server with others, to take a turn or to add.
-    turns: Mutex<together::Room<at_once::Turn>>,
+    turns: Mutex<together::Room<turn::Turn>>,
     additions: Mutex<together::Room<add_at_once::Addition>>,
     /// Turns of many tasks that are at work at a time.
     batches: tokio::sync::Semaphore,
