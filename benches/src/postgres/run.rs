@@ -30,6 +30,9 @@ pub fn run(options: &Options) -> Result<()> {
             let wanted = options.rest.get(2);
             let of_interest = |(name, _): &Named| wanted.is_none_or(|wanted| name.contains(wanted.as_str()));
             let subjects: Vec<Named> = batches(true).into_iter().filter(of_interest).collect();
+            if subjects.is_empty() || sizes_of(options).is_empty() {
+                return Err(format!("nobody to measure: {}", options.rest[1..].join(" ")).into());
+            }
             in_batches(&bench, options, &runtime, &subjects, options.pick(1, 5))
         }
         "sizes" => sizes(&bench, options, &runtime),

@@ -19,12 +19,7 @@ pub(crate) fn only<'a>(text: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     scan.expect(b'{')?;
     let mut found = None;
     loop {
-        if scan.peek()? != b'"' {
-            return None;
-        }
-        let name = scan.name()?;
-        scan.expect(b':')?;
-        let value = scan.value()?;
+        let (name, value) = scan.member()?;
         if *name == *wanted {
             if found.is_some() {
                 return None;
@@ -54,12 +49,7 @@ impl<'a> Scan<'a> {
             return self.expect(b'}');
         }
         loop {
-            if self.peek()? != b'"' {
-                return None;
-            }
-            let name = self.name()?;
-            self.expect(b':')?;
-            let value = self.value()?;
+            let (name, value) = self.member()?;
             see(&name, value);
             match self.symbol()? {
                 b',' => {}
@@ -67,6 +57,15 @@ impl<'a> Scan<'a> {
                 _ => return None,
             }
         }
+    }
+
+    fn member(&mut self) -> Option<(Cow<'a, [u8]>, &'a [u8])> {
+        if self.peek()? != b'"' {
+            return None;
+        }
+        let name = self.name()?;
+        self.expect(b':')?;
+        Some((name, self.value()?))
     }
 
     /// The next byte that is no space; it stays.
