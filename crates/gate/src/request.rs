@@ -100,7 +100,7 @@ where
 pub struct Request {
     pub(crate) id: RequestId,
     pub(crate) priority: Option<Priority>,
-    pub(crate) model: Option<Box<str>>,
+    pub(crate) model: Option<Arc<str>>,
 }
 
 impl Request {
@@ -118,7 +118,7 @@ impl Request {
 
     /// Names the model it is for, which decides whose budget it draws on.
     #[must_use]
-    pub fn model(mut self, model: impl Into<Box<str>>) -> Self {
+    pub fn model(mut self, model: impl Into<Arc<str>>) -> Self {
         self.model = Some(model.into());
         self
     }

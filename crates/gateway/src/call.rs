@@ -13,14 +13,13 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use http_body::{Body, Frame};
-use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use rota_gate::{Advice, Outcome, Permit, Priority, overload_wait};
 use tokio::time::{Instant, timeout};
 
 use crate::config::{Api, Credentials};
 use crate::keeper::{Caller, Spending};
-use crate::link::{Link, NoAnswer};
+use crate::link::{Link, NoAnswer, Question};
 use crate::meter::Meter;
 use crate::refusal::Refusal;
 use crate::relay::{Relayed, Reply, Tally};
@@ -28,7 +27,7 @@ use crate::route::Route;
 use crate::server::Shared;
 use crate::upstream::Upstream;
 use crate::verdict::Verdict;
-use crate::{bound, headers, limits, members, quiet, route, verdict};
+use crate::{bound, headers, limits, members, quiet, route, verdict, wire};
 
 /// Answers a request.
 pub(crate) async fn answer(
@@ -79,11 +78,11 @@ async fn serve(
         Route::Upstream { index, path, is_gated } => {
             let upstream = &shared.upstreams[index];
             let priority = priority(&parts.headers, caller.priority)?;
-            let uri = target(upstream, path, &parts.uri)?;
+            let target = target(upstream, path, &parts.uri)?;
             check_key(shared, upstream)?;
             let (body, _room) = read(shared, parts, body).await?;
             let model = if is_gated { model_of(&body) } else { Arc::from("") };
-            let call = Call { shared, upstream, caller, priority, asked: parts, uri, body, model };
+            let call = Call { shared, upstream, caller, priority, asked: parts, target, body, model };
             if is_gated { call.gated().await } else { Box::pin(call.free()).await }
         }
     }
@@ -108,17 +107,16 @@ fn priority(headers: &HeaderMap, own: Priority) -> Result<Priority, Refusal> {
 }
 
 /// Only the path and the query are the caller's.
-fn target(upstream: &Upstream, path: &str, asked: &Uri) -> Result<Uri, Refusal> {
+fn target(upstream: &Upstream, path: &str, asked: &Uri) -> Result<PathAndQuery, Refusal> {
     let base = &upstream.target.base;
     if base.is_empty()
         && path == asked.path()
         && let Some(same) = asked.path_and_query()
     {
-        return Ok(Uri::from(same.clone()));
+        return Ok(same.clone());
     }
     let query = asked.query().map_or(String::new(), |query| format!("?{query}"));
-    let path = PathAndQuery::try_from(format!("{base}{path}{query}")).map_err(|_| Refusal::Unknown)?;
-    Ok(Uri::from(path))
+    PathAndQuery::try_from(format!("{base}{path}{query}")).map_err(|_| Refusal::Unknown)
 }
 
 /// Whether a provider that wants a key of ours can have it.
@@ -191,7 +189,7 @@ async fn piece(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>
 
 /// What cannot be read is the provider's to refuse, and so is what names two.
 fn model_of(body: &[u8]) -> Arc<str> {
-    members::only(body, b"model").and_then(members::text).map_or_else(|| Arc::from(""), Arc::from)
+    members::only(body, &members::MODEL).and_then(members::text).map_or_else(|| Arc::from(""), Arc::from)
 }
 
 /// The wall clock, for what providers say in dates.
@@ -208,7 +206,7 @@ struct Call<'a> {
     priority: Priority,
     /// As the client sent it.
     asked: &'a Parts,
-    uri: Uri,
+    target: PathAndQuery,
     body: Bytes,
     model: Arc<str>,
 }
@@ -263,7 +261,7 @@ impl Call<'_> {
 
     async fn permit(&self, until: Instant) -> Result<Permit, Refusal> {
         let request = rota_gate::Request::new(self.shared.name_of(&self.caller));
-        let request = request.priority(self.priority).model(&*self.model);
+        let request = request.priority(self.priority).model(Arc::clone(&self.model));
         let granted = bound::until(|| until, self.upstream.gate.acquire_request(request)).await;
         match granted.ok_or(Refusal::Held)? {
             Ok(permit) => Ok(permit),
@@ -345,62 +343,57 @@ impl Call<'_> {
         }
     }
 
-    async fn send(&self) -> Result<(Response<Incoming>, Box<Link>), NoAnswer> {
-        self.upstream.links.call(|| self.request()).await
+    async fn send(&self) -> Result<(Response<()>, Box<Link>), NoAnswer> {
+        let is_for_head = self.asked.method == Method::HEAD;
+        let question =
+            Question { head: |head: &mut Vec<u8>| self.write_head(head), body: &self.body, is_for_head };
+        self.upstream.links.ask(question).await
     }
 
-    /// Made anew for each attempt, so that a call that needs only one copies nothing twice.
-    fn request(&self) -> Request<Full<Bytes>> {
-        let key = self.upstream.key.as_ref();
-        let (bare, bearer) = (key.map(|key| &key.bare), key.map(|key| &key.bearer));
-        let (asked, api) = (&self.asked.headers, self.upstream.api);
-        let mut headers = headers::to_upstream(asked, api, self.shared.credentials, bare, bearer);
-        headers.insert(HOST, self.upstream.host.clone());
+    /// What a provider is told of the request.
+    fn write_head(&self, head: &mut Vec<u8>) {
+        head.extend_from_slice(self.asked.method.as_str().as_bytes());
+        head.push(b' ');
+        head.extend_from_slice(self.target.as_str().as_bytes());
+        head.extend_from_slice(b" HTTP/1.1\r\n");
+        wire::write_header(head, &HOST, &self.upstream.host);
+        let Upstream { api, key, .. } = &**self.upstream;
+        let (asked, credentials) = (&self.asked.headers, self.shared.credentials);
+        headers::to_upstream(asked, *api, credentials, key.as_ref(), |name, value| {
+            wire::write_header(head, name, value);
+        });
         // Said also of nothing, so that no provider waits for more.
-        if !self.body.is_empty() || !matches!(self.asked.method, Method::GET | Method::HEAD) {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(self.body.len()));
-        }
-        let mut request = Request::new(Full::new(self.body.clone()));
-        *request.method_mut() = self.asked.method.clone();
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = headers;
-        request
+        let is_said = !self.body.is_empty() || !matches!(self.asked.method, Method::GET | Method::HEAD);
+        wire::end_head(head, is_said.then_some(self.body.len()));
     }
 
     /// All of an answer that may not be passed on, as far as it comes quickly.
-    async fn whole(&self, answer: Response<Incoming>, mut link: Box<Link>) -> Response<Bytes> {
-        let (parts, body) = answer.into_parts();
-        let collected = {
-            let mut collect = std::pin::pin!(Limited::new(body, limits::REFUSAL_BYTES).collect());
-            let driven = std::future::poll_fn(|cx| {
-                let polled = collect.as_mut().poll(cx);
-                if polled.is_ready() {
-                    return polled;
+    async fn whole(&self, answer: Response<()>, mut link: Box<Link>) -> Response<Bytes> {
+        let collecting = async {
+            let mut body = BytesMut::new();
+            while let Some(frame) = poll_fn(|cx| link.poll_piece(cx)).await {
+                let Ok(data) = frame.ok()?.into_data() else { continue };
+                if body.len() + data.len() > limits::REFUSAL_BYTES {
+                    return None;
                 }
-                link.drive(cx);
-                collect.as_mut().poll(cx)
-            });
-            timeout(limits::REFUSAL, driven).await
-        };
-        let body = match collected {
-            Ok(Ok(body)) => {
-                self.upstream.links.give_back(link);
-                body.to_bytes()
+                body.extend_from_slice(&data);
             }
-            _ => Bytes::new(),
+            Some(body.freeze())
         };
-        Response::from_parts(parts, body)
+        let collected = timeout(limits::REFUSAL, collecting).await.ok().flatten();
+        self.upstream.links.give_back(link);
+        answer.map(|()| collected.unwrap_or_default())
     }
 
     fn relay(
         &self,
-        answer: Response<Incoming>,
+        answer: Response<()>,
         link: Box<Link>,
         permit: Option<Permit>,
         waited: Duration,
         attempts: u32,
     ) -> Response<Reply> {
-        let (mut parts, body) = answer.into_parts();
+        let (mut parts, ()) = answer.into_parts();
         let is_gated = permit.is_some();
         let spending = Spending {
             caller: Arc::clone(&self.caller),
@@ -413,8 +406,7 @@ impl Call<'_> {
         let keeper = Arc::clone(&self.shared.keeper);
         let tally = Tally::new(permit, meter, is_success, keeper, spending);
         headers::to_client(&mut parts.headers, millis(waited), attempts);
-        parts.version = Version::HTTP_11;
-        let relayed = Relayed::new(body, link, Arc::clone(self.upstream), tally);
+        let relayed = Relayed::new(link, Arc::clone(self.upstream), tally);
         Response::from_parts(parts, Reply::Relayed(Box::new(relayed)))
     }
 }

@@ -3,6 +3,7 @@
 use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::{Api, Credentials};
+use crate::upstream::Key;
 
 /// Where a caller shows its token when the key is its own.
 pub const TOKEN: HeaderName = HeaderName::from_static("x-rota-token");
@@ -53,44 +54,44 @@ fn named(headers: &HeaderMap) -> Vec<HeaderName> {
     lists.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
 }
 
-/// What a provider is sent, with the key in the form that fits.
-pub fn to_upstream(
+/// Shows each header that a provider is sent, with the key in the form that fits.
+pub(crate) fn to_upstream(
     headers: &HeaderMap,
     api: Api,
     credentials: Credentials,
-    key: Option<&HeaderValue>,
-    bearer: Option<&HeaderValue>,
-) -> HeaderMap {
+    key: Option<&Key>,
+    mut send: impl FnMut(&HeaderName, &HeaderValue),
+) {
     let is_injected = credentials == Credentials::Inject;
     let named = named(headers);
-    // With room for a host and a length.
-    let mut sent = HeaderMap::with_capacity(headers.len() + 2);
     for (name, value) in headers {
         let is_replaced = is_injected && is_of_the_caller(name.as_str());
         if !is_replaced && !is_of_the_hop(name.as_str()) && !named.contains(name) {
-            sent.append(name, value.clone());
+            send(name, value);
         }
     }
+    let Some(key) = key.filter(|_| is_injected) else { return };
     let takes_bearer = match api {
         Api::OpenAi => true,
         Api::Anthropic => headers.get(VERSION).is_some_and(|version| version.as_bytes() >= BEARER_SINCE),
     };
-    let (name, value) = if takes_bearer { (AUTHORIZATION, bearer) } else { (API_KEY, key) };
-    if let Some(value) = value.filter(|_| is_injected) {
-        sent.insert(name, value.clone());
-    }
-    sent
+    if takes_bearer { send(&AUTHORIZATION, &key.bearer) } else { send(&API_KEY, &key.bare) }
 }
 
 /// Leaves of an answer's headers what a client is sent.
 pub fn to_client(headers: &mut HeaderMap, waited_ms: u64, attempts: u32) {
+    strip(headers);
+    headers.insert(WAIT, number(waited_ms));
+    headers.insert(ATTEMPTS, number(u64::from(attempts)));
+}
+
+/// Takes out what was of one hop.
+pub(crate) fn strip(headers: &mut HeaderMap) {
     let mut gone = named(headers);
     gone.extend(headers.keys().filter(|name| is_of_the_hop(name.as_str())).cloned());
     for name in gone {
         headers.remove(name);
     }
-    headers.insert(WAIT, number(waited_ms));
-    headers.insert(ATTEMPTS, number(u64::from(attempts)));
 }
 
 /// Of a call that nothing was in the way of, nothing need be written down.
@@ -122,6 +123,8 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use rota_store::Secret;
+
     use super::*;
 
     fn headers(list: &[(&str, &str)]) -> HeaderMap {
@@ -140,6 +143,14 @@ mod tests {
             .collect();
         lines.sort();
         lines.join("\n")
+    }
+
+    fn sent(headers: &HeaderMap, api: Api, credentials: Credentials, key: Option<&Key>) -> HeaderMap {
+        let mut sent = HeaderMap::new();
+        to_upstream(headers, api, credentials, key, |name, value| {
+            sent.append(name, value.clone());
+        });
+        sent
     }
 
     const SENT: [(&str, &str); 17] = [
@@ -164,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_key_comes_in_the_form_that_fits() {
-        let (key, bearer) = (HeaderValue::from_static("k"), HeaderValue::from_static("Bearer k"));
+        let key = Key::new(&Secret::from("k"));
         let both = "anthropic-beta: a\nanthropic-beta: b\n";
         for (version, api, expected) in [
             ("2023-06-01", Api::Anthropic, format!("{both}anthropic-version: 2023-06-01\nx-api-key: k")),
@@ -181,14 +192,13 @@ mod tests {
         ] {
             let mut given = headers(&SENT);
             given.insert("anthropic-version", HeaderValue::from_static(version));
-            let sent = to_upstream(&given, api, Credentials::Inject, Some(&key), Some(&bearer));
-            assert_eq!(text(&sent), expected);
+            assert_eq!(text(&sent(&given, api, Credentials::Inject, key.as_ref())), expected);
         }
     }
 
     #[test]
     fn a_callers_own_login_passes() {
-        let sent = to_upstream(&headers(&SENT), Api::Anthropic, Credentials::Pass, None, None);
+        let sent = sent(&headers(&SENT), Api::Anthropic, Credentials::Pass, None);
         assert_eq!(
             text(&sent),
             "anthropic-beta: a\nanthropic-beta: b\nauthorization: Bearer secret\ncookie: secret\nx-api-key: secret"

@@ -39,6 +39,7 @@ mod stalled;
 mod tls;
 mod upstream;
 pub mod verdict;
+mod wire;
 
 pub use config::{Api, Budget, Credentials, GatewayConfig, Price, Target, UpstreamConfig};
 pub use keeper::{Keeper, Notice, Notices};

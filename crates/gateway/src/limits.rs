@@ -6,8 +6,14 @@ use std::time::Duration;
 pub const BODY_BYTES: usize = 64 * 1_024 * 1_024;
 /// All bodies that are held at once.
 pub const BODIES_BYTES: usize = 512 * 1_024 * 1_024;
-/// The head of a request, and of an answer. Headers in it: 100, which hyper has room for without asking for memory.
+/// The head of a request, and of an answer.
 pub const HEAD_BYTES: usize = 64 * 1_024;
+/// Headers in a head: as many as hyper has room for without asking for memory.
+pub const HEADERS: usize = 100;
+/// What is read of an answer at once: at first, and when it comes faster than it is taken.
+pub const READ_BYTES: usize = 8 * 1_024;
+/// See [`READ_BYTES`].
+pub const READ_MOST_BYTES: usize = 64 * 1_024;
 /// Connections at once; more wait in the system's line.
 pub const CONNECTIONS: usize = 1_024;
 /// Streams at once on one connection that speaks HTTP/2.

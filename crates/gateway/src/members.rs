@@ -2,8 +2,15 @@
 //! What is not JSON may be taken for it where it does not matter; a provider refuses it anyway.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
-use memchr::{memchr2, memmem};
+use memchr::memchr2;
+use memchr::memmem::Finder;
+
+/// The member that says which model is asked.
+pub(crate) static MODEL: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("model"));
+/// How a letter of a name can be written as an escape.
+static ESCAPED_LETTER: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\\u00"));
 
 /// Shows every member of the object that a text is: its name, and its value as it is written. False if the text is no
 /// object; members in front of the place where that shows have been shown by then.
@@ -14,19 +21,18 @@ pub(crate) fn each<'a>(text: &'a [u8], mut see: impl FnMut(&[u8], &'a [u8])) -> 
 
 /// The value of the one member of an object that has a name; none if two have it. What follows it is only searched for the
 /// name, not taken apart, where nothing there could be it.
-pub(crate) fn only<'a>(text: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+pub(crate) fn only<'a>(text: &'a [u8], wanted: &Finder<'_>) -> Option<&'a [u8]> {
     let mut scan = Scan { rest: text };
     scan.expect(b'{')?;
     let mut found = None;
     loop {
         let (name, value) = scan.member()?;
-        if *name == *wanted {
+        if *name == *wanted.needle() {
             if found.is_some() {
                 return None;
             }
             found = Some(value);
-            // A letter can also be written as an escape.
-            if memmem::find(scan.rest, wanted).is_none() && memmem::find(scan.rest, b"\\u00").is_none() {
+            if wanted.find(scan.rest).is_none() && ESCAPED_LETTER.find(scan.rest).is_none() {
                 return found;
             }
         }
@@ -224,7 +230,7 @@ mod tests {
             (r#"{"model": "m", "model": "n"#, None),
             ("", None),
         ] {
-            let found = only(text.as_bytes(), b"model").and_then(super::text);
+            let found = only(text.as_bytes(), &MODEL).and_then(super::text);
             assert_eq!(found.as_deref(), wanted, "{text}");
         }
     }

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use rota_gate::{Outcome, Permit, Usage};
 use tokio::time::Sleep;
 
+use crate::headers;
 use crate::keeper::{Keeper, Spending};
 use crate::link::Link;
 use crate::meter::Meter;
-use crate::quiet;
 use crate::upstream::Upstream;
 
 /// How long a cut waits, so that what came before it reaches the client first: the server drops what it has not yet
@@ -59,7 +58,7 @@ impl Body for Reply {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Relayed(relayed) => relayed.body.is_end_stream(),
+            Self::Relayed(relayed) => relayed.link.as_ref().is_none_or(|link| link.is_over()),
             Self::Slot(_) => false,
         }
     }
@@ -67,7 +66,9 @@ impl Body for Reply {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Relayed(relayed) => relayed.body.size_hint(),
+            Self::Relayed(relayed) => {
+                relayed.link.as_ref().map_or(SizeHint::with_exact(0), |link| link.size_hint())
+            }
             Self::Slot(_) => SizeHint::default(),
         }
     }
@@ -75,7 +76,6 @@ impl Body for Reply {
 
 /// An answer on its way.
 pub struct Relayed {
-    body: Incoming,
     /// Gone once it was given back.
     link: Option<Box<Link>>,
     upstream: Arc<Upstream>,
@@ -84,13 +84,10 @@ pub struct Relayed {
 }
 
 impl Relayed {
-    pub(crate) fn new(body: Incoming, link: Box<Link>, upstream: Arc<Upstream>, tally: Tally) -> Self {
-        let mut relayed = Self { body, link: Some(link), upstream, tally, cut: None };
-        relayed.has_spoken();
+    pub(crate) fn new(link: Box<Link>, upstream: Arc<Upstream>, tally: Tally) -> Self {
+        let mut relayed = Self { link: Some(link), upstream, tally, cut: None };
         // A server asks nothing of a body that is at its end.
-        if relayed.body.is_end_stream() {
-            relayed.end();
-        }
+        relayed.end_if_over();
         relayed
     }
 
@@ -98,46 +95,24 @@ impl Relayed {
         if self.cut.is_some() {
             return self.poll_cut(cx);
         }
-        let mut polled = self.poll_body(cx);
-        if polled.is_pending()
-            && let Some(link) = &mut self.link
-        {
-            link.drive(cx);
-            polled = self.poll_body(cx);
-        }
-        match polled {
-            Poll::Pending if self.is_silent(cx) => self.poll_cut(cx),
+        let Some(link) = &mut self.link else { return Poll::Ready(None) };
+        match link.poll_piece(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => {
-                self.end();
+                self.end_if_over();
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(_))) => self.poll_cut(cx),
-            Poll::Ready(Some(Ok(frame))) => {
-                self.has_spoken();
+            Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(data) = frame.data_ref() {
                     self.tally.see(data);
                 }
+                frame.trailers_mut().into_iter().for_each(headers::strip);
                 // A server does not ask again once it has all.
-                if self.body.is_end_stream() {
-                    self.end();
-                }
+                self.end_if_over();
                 Poll::Ready(Some(Ok(frame)))
             }
         }
-    }
-
-    /// The link need not be told to read on: it is driven whenever nothing is left.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        quiet::take(|| Pin::new(&mut self.body).poll_frame(cx)).0
-    }
-
-    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
-        self.link.as_mut().is_some_and(|link| link.is_silent(cx))
-    }
-
-    fn has_spoken(&mut self) {
-        self.link.iter_mut().for_each(|link| link.has_spoken());
     }
 
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
@@ -148,8 +123,8 @@ impl Relayed {
         }
     }
 
-    fn end(&mut self) {
-        if let Some(link) = self.link.take() {
+    fn end_if_over(&mut self) {
+        if let Some(link) = self.link.take_if(|link| link.is_over()) {
             self.upstream.links.give_back(link);
             self.tally.end();
         }

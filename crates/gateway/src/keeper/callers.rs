@@ -2,10 +2,11 @@
 //! for a moment, so that a busy agent costs no read per call.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use rota_core::LeaseId;
 use rota_core::policy::GateLevel;
 use rota_door::{Caller as Shown, Door, Token};
@@ -49,7 +50,7 @@ pub(super) struct Callers {
     call: Call,
     door: Door,
     /// By a hash of their tokens whose keys nobody knows.
-    known: Mutex<HashMap<u64, Known>>,
+    known: Mutex<HashMap<u64, Known, RandomState>>,
     keys: RandomState,
     ended: Mutex<HashSet<String>>,
 }
@@ -71,7 +72,7 @@ pub fn priority_of(level: GateLevel) -> Priority {
 
 impl Callers {
     pub fn new(store: AnyStore, call: Call, door: Door) -> Self {
-        let (known, keys, ended) = (Mutex::default(), RandomState::new(), Mutex::default());
+        let (known, keys, ended) = (Mutex::default(), RandomState::default(), Mutex::default());
         Self { store, call, door, known, keys, ended }
     }
 
@@ -153,7 +154,7 @@ impl Callers {
         self.known().retain(|_, known| known.since.elapsed() < FRESH);
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Known, RandomState>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use rota_store::intents::Call;
 use rota_store::intents::gateway::{NoteUsage, Used, dollars};
 use rota_store::{AnyStore, Outcome, UsageFilter, UsageRow};
@@ -32,7 +33,7 @@ type Key = (Arc<Caller>, Arc<str>, Arc<str>);
 #[derive(Default)]
 struct Notes {
     /// Not yet written.
-    fresh: HashMap<Key, UsageRow>,
+    fresh: HashMap<Key, UsageRow, RandomState>,
     /// Being written.
     saving: Vec<UsageRow>,
     /// In the store, on the day it was read.
