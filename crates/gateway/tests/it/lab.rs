@@ -74,6 +74,14 @@ impl Plan {
         Self { config, gate: wide(), folder, provider: Arc::new(provider) }
     }
 
+    /// Before whoever listens there, who is no scripted provider.
+    pub fn before(address: SocketAddr) -> Self {
+        let mut plan = Self::new(|_| Vec::new());
+        let url = Target::parse(&format!("http://{address}")).unwrap();
+        plan.config.upstreams.get_mut("anthropic").unwrap().url = url;
+        plan
+    }
+
     pub async fn start(self) -> Lab {
         let Self { config, gate, folder, provider } = self;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

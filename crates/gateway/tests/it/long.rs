@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use rota_gateway::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
@@ -17,9 +16,7 @@ const SILENCE: Duration = Duration::from_secs(30 * 60);
 /// A gateway before a provider that sends a piece after each of these pauses, then ends.
 async fn before(pauses: &'static [u64]) -> Lab {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut plan = Plan::new(|_| Vec::new());
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    plan.config.upstreams.get_mut("anthropic").unwrap().url = Target::parse(&url).unwrap();
+    let plan = Plan::before(listener.local_addr().unwrap());
     tokio::spawn(async move {
         let (mut client, _) = listener.accept().await.unwrap();
         let mut seen = [0; 4_096];

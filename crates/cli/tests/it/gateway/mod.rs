@@ -3,6 +3,7 @@
 mod agents;
 mod beside;
 mod clients;
+mod tls;
 mod verbs;
 
 use std::io::{BufRead, BufReader, Read, Write};
