@@ -352,10 +352,7 @@ impl Call<'_> {
 
     /// What a provider is told of the request.
     fn write_head(&self, head: &mut Vec<u8>) {
-        head.extend_from_slice(self.asked.method.as_str().as_bytes());
-        head.push(b' ');
-        head.extend_from_slice(self.target.as_str().as_bytes());
-        head.extend_from_slice(b" HTTP/1.1\r\n");
+        wire::begin_head(head, &self.asked.method, &self.target);
         wire::write_header(head, &HOST, &self.upstream.host);
         let Upstream { api, key, .. } = &**self.upstream;
         let (asked, credentials) = (&self.asked.headers, self.shared.credentials);

@@ -13,6 +13,7 @@ use http_body::{Frame, SizeHint};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -28,7 +29,7 @@ const COPIED_BYTES: usize = 4 * 1_024;
 /// Why no answer began.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// Nothing was sent; it may be sent again.
+    /// The provider has not all of the request; it may be sent again.
     NotConnected,
     /// The provider may have worked on it.
     Broken,
@@ -116,8 +117,6 @@ impl Link {
                 Err(wire::Malformed) => return Poll::Ready(Some(Err(io::ErrorKind::InvalidData.into()))),
                 Ok(Next::Over) => return Poll::Ready(None),
                 Ok(Next::Piece(piece)) => {
-                    // What is wrong behind it shows when it is asked for.
-                    let _skipped = self.framing.skip(&mut self.incoming);
                     self.waits_since = None;
                     return Poll::Ready(Some(Ok(Frame::data(piece))));
                 }
@@ -126,7 +125,10 @@ impl Link {
             }
             self.outgoing.drive(&mut self.stream, cx);
             match self.poll_read(cx) {
-                Poll::Ready(Ok(0)) if self.framing.ends_with_connection() => self.framing = Framing::Over,
+                // A provider that broke off while it was sent something has not ended its answer.
+                Poll::Ready(Ok(0)) if self.framing == Framing::UntilClose && !self.outgoing.is_broken => {
+                    self.framing = Framing::Over;
+                }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
@@ -146,17 +148,23 @@ impl Link {
     /// How much of the answer is left.
     pub fn size_hint(&self) -> SizeHint {
         match self.framing {
-            Framing::Over => SizeHint::with_exact(0),
             Framing::Length(left) => SizeHint::with_exact(left),
             _ => SizeHint::default(),
         }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.incoming.reserve(self.room);
+        // Pieces that are still on their way out keep the buffer: another one only when there is need.
+        if self.incoming.capacity() - self.incoming.len() < self.room / 4 {
+            self.incoming.reserve(self.room);
+        }
         let polled = pin!(self.stream.read_buf(&mut self.incoming)).poll(cx);
-        if matches!(polled, Poll::Ready(Ok(count)) if count >= self.room) {
-            self.room = (self.room * 2).min(limits::READ_MOST_BYTES);
+        match polled {
+            Poll::Ready(Ok(count)) if count >= self.room => {
+                self.room = (self.room * 2).min(limits::READ_MOST_BYTES);
+            }
+            Poll::Pending if self.incoming.is_empty() => self.rest(),
+            _ => {}
         }
         polled
     }
@@ -175,11 +183,12 @@ impl Link {
     /// Whether the provider has closed it meanwhile, or says what nobody asked for. Nobody is woken for that.
     fn is_lost(&mut self) -> bool {
         let mut byte = [0];
-        let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.stream).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_ready()
+        let look = poll_fn(|cx| Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut byte)));
+        // Also where the task has had its share of this turn.
+        pin!(unconstrained(look)).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// Gives back what only a long answer needs.
+    /// Gives back what only an answer that comes fast needs.
     fn rest(&mut self) {
         if self.room > limits::READ_BYTES {
             (self.incoming, self.room) = (BytesMut::new(), limits::READ_BYTES);
@@ -230,15 +239,19 @@ impl Outgoing {
             };
             match written {
                 Poll::Ready(Ok(count)) if count > 0 => self.sent += count,
-                Poll::Ready(_) => return self.is_broken = true,
+                Poll::Ready(_) => return self.give_up(),
                 Poll::Pending => return,
             }
         }
         match Pin::new(stream).poll_flush(cx) {
             Poll::Ready(Ok(())) => (self.is_done, self.body) = (true, Bytes::new()),
-            Poll::Ready(Err(_)) => self.is_broken = true,
+            Poll::Ready(Err(_)) => self.give_up(),
             Poll::Pending => {}
         }
+    }
+
+    fn give_up(&mut self) {
+        (self.is_broken, self.body) = (true, Bytes::new());
     }
 }
 
@@ -351,13 +364,6 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 

@@ -58,7 +58,7 @@ impl Body for Reply {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Relayed(relayed) => relayed.link.as_ref().is_none_or(|link| link.is_over()),
+            Self::Relayed(relayed) => relayed.link.is_none(),
             Self::Slot(_) => false,
         }
     }
@@ -76,7 +76,7 @@ impl Body for Reply {
 
 /// An answer on its way.
 pub struct Relayed {
-    /// Gone once it was given back.
+    /// Gone once the answer is over.
     link: Option<Box<Link>>,
     upstream: Arc<Upstream>,
     tally: Tally,

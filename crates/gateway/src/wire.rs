@@ -9,12 +9,13 @@ use std::mem::MaybeUninit;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
-use http::{Response, StatusCode};
+use http::uri::PathAndQuery;
+use http::{Method, Response, StatusCode};
 use httparse::{Header, ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
 use memchr::memchr;
 
-use crate::{limits, members};
+use crate::limits;
 
 /// The longest line in front of a chunk, with whatever a provider adds to its size.
 const CHUNK_LINE_BYTES: usize = 4 * 1_024;
@@ -22,6 +23,14 @@ const CHUNK_LINE_BYTES: usize = 4 * 1_024;
 /// Bytes that are no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
+
+/// Begins the head of a request.
+pub(crate) fn begin_head(head: &mut Vec<u8>, method: &Method, target: &PathAndQuery) {
+    head.extend_from_slice(method.as_str().as_bytes());
+    head.push(b' ');
+    head.extend_from_slice(target.as_str().as_bytes());
+    head.extend_from_slice(b" HTTP/1.1\r\n");
+}
 
 /// Writes one header.
 pub(crate) fn write_header(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
@@ -83,21 +92,27 @@ impl Head {
             let reason = ReasonPhrase::try_from(reason.as_bytes()).map_err(|_| Malformed)?;
             answer.extensions_mut().insert(reason);
         }
-        let mut is_kept = parsed.version == Some(1);
-        let (mut length, mut is_chunked) = (None, false);
+        let is_current = parsed.version == Some(1);
+        // What is said of the body of an answer that has none says nothing.
+        let has_body = !(is_asked_for_head || status.is_informational() || matches!(code, 204 | 304));
+        let (mut is_kept, mut length, mut is_chunked) = (is_current, None, false);
         let mut headers = HeaderMap::with_capacity(parsed.headers.len() + 2);
         for header in parsed.headers.iter() {
             if header.name.eq_ignore_ascii_case(CONTENT_LENGTH.as_str()) {
-                let said = members::number(header.value).ok_or(Malformed)?;
-                if length.replace(said).is_some_and(|before| before != said) {
-                    return Err(Malformed);
+                for said in header.value.split(|byte| *byte == b',').filter(|_| has_body) {
+                    let said = number(said.trim_ascii()).ok_or(Malformed)?;
+                    if length.replace(said).is_some_and(|before| before != said) {
+                        return Err(Malformed);
+                    }
                 }
             } else if header.name.eq_ignore_ascii_case(TRANSFER_ENCODING.as_str()) {
                 // Anything more would have to be undone here, because it does not pass.
-                if is_chunked || !header.value.eq_ignore_ascii_case(b"chunked") {
+                let is_understood =
+                    is_current && !is_chunked && header.value.eq_ignore_ascii_case(b"chunked");
+                if has_body && !is_understood {
                     return Err(Malformed);
                 }
-                is_chunked = true;
+                is_chunked = has_body;
             } else {
                 let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Malformed)?;
                 if name == CONNECTION {
@@ -109,9 +124,8 @@ impl Head {
             }
         }
         *answer.headers_mut() = headers;
-        let has_none = is_asked_for_head || matches!(code, 204 | 304);
         let framing = match (is_chunked, length) {
-            _ if has_none => Framing::Over,
+            _ if !has_body => Framing::Over,
             (true, _) => Framing::ChunkSize,
             (false, Some(0)) => Framing::Over,
             (false, Some(length)) => Framing::Length(length),
@@ -121,6 +135,12 @@ impl Head {
         is_kept &= framing != Framing::UntilClose && !(is_chunked && length.is_some());
         Ok(Self { answer, framing, is_kept })
     }
+}
+
+/// Digits and nothing else.
+fn number(text: &[u8]) -> Option<u64> {
+    let is_digits = text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| is_digits)?.parse().ok()
 }
 
 /// Where in the body of an answer the next byte is.
@@ -175,11 +195,14 @@ impl Framing {
             Self::Chunk(_) => Self::Chunk(left),
             other => other,
         };
-        Ok(Next::Piece(bytes.split_to(count).freeze()))
+        let piece = bytes.split_to(count).freeze();
+        // So that the end is known with the last piece; what is wrong there shows when it is asked for.
+        let _skipped = self.skip(bytes);
+        Ok(Next::Piece(piece))
     }
 
-    /// Passes over what stands between two pieces, so that the end is known with the last of them.
-    pub fn skip(&mut self, bytes: &mut BytesMut) -> Result<(), Malformed> {
+    /// Passes over what stands between two pieces. Where that is wrong, nothing is.
+    fn skip(&mut self, bytes: &mut BytesMut) -> Result<(), Malformed> {
         loop {
             let (next, length) = match self {
                 Self::ChunkEnd if bytes.len() >= 2 => {
@@ -214,11 +237,6 @@ impl Framing {
         *self = Self::Over;
         Ok(Next::Trailers(trailers))
     }
-
-    /// Whether the connection may end here.
-    pub fn ends_with_connection(self) -> bool {
-        matches!(self, Self::UntilClose | Self::Over)
-    }
 }
 
 /// The size of a chunk and the length of the line that says it, once all of that is there.
@@ -227,7 +245,10 @@ fn chunk_size(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
         return if bytes.len() > CHUNK_LINE_BYTES { Err(Malformed) } else { Ok(None) };
     };
     let line = bytes[..end].strip_suffix(b"\r").ok_or(Malformed)?;
-    let said = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    let mut said = line.split(|byte| *byte == b';').next().unwrap_or_default();
+    while let [before @ .., b' ' | b'\t'] = said {
+        said = before;
+    }
     if said.is_empty() || said.len() > 16 {
         return Err(Malformed);
     }
@@ -263,7 +284,7 @@ mod tests {
                 Next::Over => break,
                 Next::Unknown => match rest.next() {
                     Some(piece) => bytes.extend_from_slice(piece),
-                    None if framing.ends_with_connection() => break,
+                    None if framing == Framing::UntilClose => break,
                     None => return Ok(said + ", cut"),
                 },
             }
@@ -285,11 +306,13 @@ mod tests {
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", "200 hello, kept"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\ncontent-length: 5\r\n\r\nhello", "200 hello, kept"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5, 5\r\n\r\nhello", "200 hello, kept"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello, you", "200 hello, kept, more behind"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhell", "200 hell, cut"),
             ("HTTP/1.1 500\r\ncontent-length: 0\r\n\r\n", "500 , kept"),
             ("HTTP/1.1 204 No Content\r\n\r\n", "204 , kept"),
             ("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n", "304 , kept"),
+            ("HTTP/1.1 304 Not Modified\r\ntransfer-encoding: gzip\r\n\r\n", "304 , kept"),
             ("HTTP/1.1 200 OK\r\n\r\nuntil the end", "200 until the end, closed"),
             ("HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\nx", "200 x, closed"),
             ("HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 1\r\n\r\nx", "200 x, closed"),
@@ -299,7 +322,7 @@ mod tests {
                 "200 x, kept",
             ),
             (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n00B; a=\"b\"\r\n, and more!\r\n0\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n00B \t; a=\"b\"\r\n, and more!\r\n0\r\n\r\n",
                 "200 hello, and more!, kept",
             ),
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "200 hello, cut"),
@@ -331,7 +354,10 @@ mod tests {
             "HTTP/1.1 101 Switching Protocols\r\n\r\n".to_owned(),
             "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello".to_owned(),
             "HTTP/1.1 200 OK\r\ncontent-length: +5\r\n\r\nhello".to_owned(),
-            "HTTP/1.1 200 OK\r\ncontent-length: 5, 5\r\n\r\nhello".to_owned(),
+            "HTTP/1.1 200 OK\r\ncontent-length: 5, 6\r\n\r\nhello".to_owned(),
+            "HTTP/1.1 200 OK\r\ncontent-length: 5,\r\n\r\nhello".to_owned(),
+            "HTTP/1.1 200 OK\r\ncontent-length: \r\n\r\nhello".to_owned(),
+            "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned(),
             "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\n".to_owned(),
             "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n".to_owned(),
             "HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\n".to_owned(),
@@ -345,6 +371,7 @@ mod tests {
             chunked("0x1\r\n"),
             chunked(" 1\r\n"),
             chunked("1\nx"),
+            chunked("1\r\r\nx"),
             chunked("00000000000000001\r\nx"),
             chunked("1\r\nxy\r\n"),
             chunked("0\r\nno trailer\r\n\r\n"),
@@ -365,7 +392,6 @@ mod tests {
         {
             let (mut bytes, mut framing) = (BytesMut::from(text), framing);
             while framing.take(&mut bytes) == Ok(Next::Piece(Bytes::from_static(b"x"))) {
-                assert_eq!(framing.skip(&mut bytes), Ok(()));
                 assert_eq!(framing, Framing::Over, "{text:?}");
             }
         }
@@ -384,12 +410,13 @@ mod tests {
 
     #[test]
     fn heads_as_they_are_written() {
-        let mut head = b"POST /v1/messages HTTP/1.1\r\n".to_vec();
+        let mut head = Vec::new();
+        begin_head(&mut head, &Method::POST, &PathAndQuery::from_static("/v1/messages?beta=true"));
         write_header(&mut head, &CONNECTION, &HeaderValue::from_static("x"));
         end_head(&mut head, Some(0));
         assert_eq!(
             String::from_utf8_lossy(&head),
-            "POST /v1/messages HTTP/1.1\r\nconnection: x\r\ncontent-length: 0\r\n\r\n"
+            "POST /v1/messages?beta=true HTTP/1.1\r\nconnection: x\r\ncontent-length: 0\r\n\r\n"
         );
     }
 }

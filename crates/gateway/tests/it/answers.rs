@@ -152,6 +152,55 @@ async fn an_answer_may_come_before_all_is_sent() {
     assert_eq!(provider.await.unwrap().len(), 5);
 }
 
+/// A provider that refuses early and hangs up: what it has said counts, but only to where it is known to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_early_answer_counts_though_the_provider_hangs_up() {
+    for (framing, is_whole) in [
+        ("content-length: 2\r\n\r\n{}", true),
+        ("transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", true),
+        ("\r\n{}", false),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let lab = Plan::before(listener.local_addr().unwrap()).start().await;
+        let provider = tokio::spawn(async move {
+            for _ in 0..10 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.read_exact(&mut [0; 1_000]).await.unwrap();
+                let says = format!("{OK}{framing}").replace("200 OK", "413 Too Large");
+                stream.write_all(says.as_bytes()).await.unwrap();
+                // With much unread, so that the system says that it is broken, and not that it ended.
+                drop(stream);
+            }
+        });
+        for _ in 0..10 {
+            let got = lab.message().body(&long_body()).answer().await;
+            assert_eq!((got.status, got.text().as_str(), got.is_whole), (413, "{}", is_whole), "{framing:?}");
+        }
+        provider.await.unwrap();
+        until("the slot is free", || lab.view().running == 0).await;
+    }
+}
+
+/// What a provider says on a connection that nobody uses is nobody's answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_between_two_calls_is_no_answer() {
+    let lab = Lab::start(|seen| {
+        let mut steps = answer(200, &[], REPLY);
+        if seen.number == 0 {
+            steps.push(Step::WaitForOpen);
+            steps.extend(answer(200, &[], "{\"evil\":true}"));
+        }
+        steps
+    })
+    .await;
+    assert_eq!(lab.message().answer().await.text(), REPLY);
+    until("the connection is idle", || lab.view().idle_connections == 1).await;
+    lab.provider.open();
+    lab.provider.wait_until("it was said", |provider| provider.running() == 0);
+    assert_eq!(lab.message().answer().await.text(), REPLY);
+    assert_eq!(lab.provider.connections().0, 2);
+}
+
 /// Trailers pass to those who can take them, without what is of the hop.
 #[tokio::test(flavor = "multi_thread")]
 async fn trailers_pass_over_http_2() {
