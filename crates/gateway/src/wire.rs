@@ -262,6 +262,8 @@ fn chunk_size(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// What a whole connection brought, in pieces of a size: the status, the body, and how it went on.
@@ -276,22 +278,23 @@ mod tests {
             bytes.extend_from_slice(piece);
         };
         let Head { answer, mut framing, is_kept } = head;
-        let mut said = format!("{} ", answer.status().as_u16());
-        loop {
+        let mut said = format!("{} ", answer.status().as_u16()).into_bytes();
+        let ending = loop {
             match framing.take(&mut bytes)? {
-                Next::Piece(piece) => said.push_str(&String::from_utf8_lossy(&piece)),
-                Next::Trailers(trailers) => said.push_str(&format!(" and {trailers:?}")),
-                Next::Over => break,
+                Next::Piece(piece) => said.extend_from_slice(&piece),
+                Next::Trailers(trailers) => said.extend_from_slice(format!(" and {trailers:?}").as_bytes()),
+                Next::Over => break "",
                 Next::Unknown => match rest.next() {
                     Some(piece) => bytes.extend_from_slice(piece),
-                    None if framing == Framing::UntilClose => break,
-                    None => return Ok(said + ", cut"),
+                    None if framing == Framing::UntilClose => break "",
+                    None => break ", cut",
                 },
             }
-        }
+        };
         rest.for_each(|piece| bytes.extend_from_slice(piece));
         let behind = if bytes.is_empty() { "" } else { ", more behind" };
-        Ok(said + if is_kept { ", kept" } else { ", closed" } + behind)
+        let after = if is_kept { ", kept" } else { ", closed" };
+        Ok(format!("{}{ending}{after}{behind}", String::from_utf8_lossy(&said)))
     }
 
     fn check(is_asked_for_head: bool, text: &str, expected: Result<&str, Malformed>) {
@@ -308,7 +311,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\ncontent-length: 5\r\n\r\nhello", "200 hello, kept"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 5, 5\r\n\r\nhello", "200 hello, kept"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello, you", "200 hello, kept, more behind"),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhell", "200 hell, cut"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhell", "200 hell, cut, kept"),
             ("HTTP/1.1 500\r\ncontent-length: 0\r\n\r\n", "500 , kept"),
             ("HTTP/1.1 204 No Content\r\n\r\n", "204 , kept"),
             ("HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n", "304 , kept"),
@@ -325,8 +328,11 @@ mod tests {
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n00B \t; a=\"b\"\r\n, and more!\r\n0\r\n\r\n",
                 "200 hello, and more!, kept",
             ),
-            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "200 hello, cut"),
-            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", "200 hello, cut"),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "200 hello, cut, kept"),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+                "200 hello, cut, kept",
+            ),
             (
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nCheck: 7\r\n\r\n",
                 "200 x and {\"check\": \"7\"}, kept",
@@ -342,6 +348,50 @@ mod tests {
         }
         check(true, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", Ok("200 , kept"));
     }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Whatever comes, and however it is cut into pieces, is read alike.
+        #[test]
+        fn pieces_make_no_difference(words in prop::collection::vec(prop::sample::select(WORDS), 0..24), size in 1..16_usize) {
+            for begin in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"] {
+                let text = format!("{begin}{}", words.concat());
+                prop_assert_eq!(read(&text, size, false), read(&text, text.len().max(1), false), "{:?}", text);
+            }
+        }
+    }
+
+    /// What answers are made of.
+    const WORDS: &[&str] = &[
+        "HTTP/1.1 ",
+        "200",
+        "100 Continue\r\n\r\n",
+        "304",
+        " OK",
+        "\r\n",
+        "\r\n\r\n",
+        "\n",
+        "\r",
+        "content-length: ",
+        "transfer-encoding: chunked",
+        "connection: close",
+        "a: b",
+        ":",
+        " ",
+        "0",
+        "1",
+        "5",
+        "a",
+        "f",
+        ";",
+        "0\r\n\r\n",
+        "1\r\nx\r\n",
+        "5\r\nhello\r\n",
+        "ffffffffffffffff",
+        "\u{fc}",
+        "\0",
+    ];
 
     #[test]
     fn what_is_no_answer() {
