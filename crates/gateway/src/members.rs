@@ -44,6 +44,23 @@ pub(crate) fn only<'a>(text: &'a [u8], wanted: &Finder<'_>) -> Option<&'a [u8]> 
     }
 }
 
+/// The value of the last member of an object whose quoted name this is, found without a look at what stands in front of it.
+/// None where the last one of that name is further inside.
+pub(crate) fn last<'a>(text: &'a [u8], quoted: &Finder<'_>) -> Option<&'a [u8]> {
+    // Inside a string a quote is escaped, so this is a name, or the end of one further inside.
+    let at = quoted.find_iter(text).last()?;
+    let mut scan = Scan { rest: &text[at + quoted.needle().len()..] };
+    scan.expect(b':')?;
+    let value = scan.value()?;
+    loop {
+        match scan.symbol()? {
+            b',' => drop(scan.member()?),
+            b'}' if scan.symbol().is_none() => return Some(value),
+            _ => return None,
+        }
+    }
+}
+
 struct Scan<'a> {
     rest: &'a [u8],
 }
@@ -231,6 +248,32 @@ mod tests {
             ("", None),
         ] {
             let found = only(text.as_bytes(), &MODEL).and_then(super::text);
+            assert_eq!(found.as_deref(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_last_one_of_a_name() {
+        let quoted = Finder::new(b"\"usage\"");
+        for (text, wanted) in [
+            (r#"{"a":1,"usage":{"b":2}}"#, Some(r#"{"b":2}"#)),
+            (r#"{"a":1, "usage" : 7 , "c":[{"d":"}"}] } "#, Some("7")),
+            (r#"{"a":{"usage":1},"usage":2,"c":"usage of words"}"#, Some("2")),
+            (r#"{"a":"\"usage\":{}","usage":3}"#, Some("3")),
+            (r#"{"usage":1,"usage":2}"#, Some("2")),
+            (r#"{"usage":3,"a":"\"usage\":{}"}"#, Some("3")),
+            (r#"{"usage":3,"a":{"usage":4}}"#, None),
+            (r#"{"usage":3,"a":[{"usage":4}]}"#, None),
+            (r#"{"usage":3,"a":"usage"}"#, None),
+            (r#"{"usage":3,"a":{"the \"usage":4}}"#, None),
+            (r#"{"usage":3"#, None),
+            (r#"{"usage":3}}"#, None),
+            (r#"{"usage":3,}"#, None),
+            (r#"{"usage"}"#, None),
+            (r#"{"a":1}"#, None),
+            ("", None),
+        ] {
+            let found = last(text.as_bytes(), &quoted).map(String::from_utf8_lossy);
             assert_eq!(found.as_deref(), wanted, "{text}");
         }
     }

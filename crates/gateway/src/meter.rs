@@ -4,16 +4,24 @@
 //! too long to be looked at is passed on all the same, and its tokens stay unknown.
 
 use std::io::Write;
+use std::sync::LazyLock;
 
 use brotli_decompressor::DecompressorWriter;
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use memchr::{memchr, memmem};
+use memchr::memchr;
+use memchr::memmem::Finder;
 
 use crate::config::Price;
 use crate::limits::{METERED_BYTES, METERED_LINE_BYTES};
 use crate::members;
+
+/// The names of what is told.
+static USAGE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"usage\""));
+static ERROR: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"error\""));
+/// What an overload is called.
+static OVERLOADED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("overloaded_error"));
 
 /// What was read so far; each number is the largest seen, because streams repeat them as they grow.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -59,6 +67,14 @@ impl Reading {
             }
             _ => self.see_member(name, value),
         });
+    }
+
+    /// Takes in a whole answer. Mostly its usage stands near its end, and of what is in front of it nothing need be known.
+    fn see_whole(&mut self, text: &[u8]) {
+        match members::last(text, &USAGE).filter(|_| OVERLOADED.find(text).is_none()) {
+            Some(usage) => self.see_usage(usage),
+            None => self.see(text),
+        }
     }
 
     fn see_member(&mut self, name: &[u8], value: &[u8]) {
@@ -212,13 +228,12 @@ impl Reader {
 
     fn finish(&mut self) {
         let kept = std::mem::take(&mut self.kept);
-        if self.is_stream { self.line(&kept) } else { self.reading.see(&kept) }
+        if self.is_stream { self.line(&kept) } else { self.reading.see_whole(&kept) }
     }
 
     fn line(&mut self, line: &[u8]) {
         let Some(data) = line.strip_prefix(b"data:") else { return };
-        let is_telling = |word: &[u8]| memmem::find(data, word).is_some();
-        if is_telling(b"\"usage\"") || is_telling(b"\"error\"") {
+        if USAGE.find(data).is_some() || ERROR.find(data).is_some() {
             self.reading.see(data);
         }
     }
