@@ -21,6 +21,15 @@ use subjects::{Subject, Subjects};
 
 /// Connections at once.
 const CONNECTIONS: [usize; 3] = [1, 16, 64];
+/// A kind of load.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Requests, over as many connections as stand at this place of [`CONNECTIONS`].
+    Requests(usize),
+    Streams,
+}
+
+const KINDS: [Kind; 4] = [Kind::Requests(0), Kind::Requests(1), Kind::Requests(2), Kind::Streams];
 /// Streams at once.
 const STREAMS: usize = 100;
 const LEAST_SHARE: f64 = 0.7;
@@ -43,19 +52,21 @@ struct Figures {
 /// Runs it.
 pub fn run(options: &Options) -> Result<()> {
     let folder = options.scratch()?;
-    let (rounds, time) = options.pick((1, Duration::from_millis(300)), (5, Duration::from_secs(3)));
+    let (rounds, time) = options.pick((1, Duration::from_millis(300)), (15, Duration::from_secs(1)));
     // The load and the stub are on the second core, proxies alone on the first.
     pin(std::process::id(), "1")?;
     let subjects = Subjects::start(folder.path())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut figures: Vec<Figures> = subjects.all.iter().map(|subject| Figures::new(subject.name)).collect();
     for round in 0..=rounds {
-        for (subject, figures) in subjects.all.iter().zip(&mut figures) {
-            let load = Load { subject, time };
-            // The first round opens connections and warms caches.
-            let measured = runtime.block_on(measure(&load))?;
-            if round > 0 {
-                figures.take(measured);
+        // All of them one after the other under each load: what is compared is seconds apart.
+        for kind in KINDS {
+            for (subject, figures) in subjects.all.iter().zip(&mut figures) {
+                let measured = runtime.block_on(measure(&Load { subject, time }, kind))?;
+                // The first round opens connections and warms caches.
+                if round > 0 {
+                    figures.take(measured);
+                }
             }
         }
     }
@@ -66,33 +77,37 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One round of one subject.
-struct Measured {
-    per_second: [f64; 3],
-    processor: f64,
-    p50: f64,
-    p99: f64,
-    first_byte_p99: f64,
+/// What one subject did under one load.
+enum Measured {
+    Requests {
+        index: usize,
+        per_second: f64,
+        processor: f64,
+        p50: f64,
+        p99: f64,
+    },
+    Streams {
+        first_byte_p99: f64,
+    },
+    /// Its streams are not measured.
+    Nothing,
 }
 
-async fn measure(load: &Load<'_>) -> Result<Measured> {
-    let mut measured =
-        Measured { per_second: [0.0; 3], processor: 0.0, p50: 0.0, p99: 0.0, first_byte_p99: 0.0 };
-    for (index, connections) in CONNECTIONS.into_iter().enumerate() {
-        let before = load.subject.processor_micros();
-        let micros = load.requests(connections).await?;
-        if connections == 16 {
-            measured.processor = (load.subject.processor_micros() - before) / micros.len() as f64;
+async fn measure(load: &Load<'_>, kind: Kind) -> Result<Measured> {
+    match kind {
+        Kind::Requests(index) => {
+            let before = load.subject.processor_micros();
+            let micros = load.requests(CONNECTIONS[index]).await?;
+            let processor = (load.subject.processor_micros() - before) / micros.len() as f64;
+            let per_second = micros.len() as f64 / load.time.as_secs_f64();
+            let (p50, p99) = (percentile(&micros, 50.0), percentile(&micros, 99.0));
+            Ok(Measured::Requests { index, per_second, processor, p50, p99 })
         }
-        measured.per_second[index] = micros.len() as f64 / load.time.as_secs_f64();
-        if connections == 1 {
-            (measured.p50, measured.p99) = (percentile(&micros, 50.0), percentile(&micros, 99.0));
+        Kind::Streams if load.subject.streams => {
+            Ok(Measured::Streams { first_byte_p99: percentile(&load.streams(STREAMS).await?, 99.0) })
         }
+        Kind::Streams => Ok(Measured::Nothing),
     }
-    if load.subject.streams {
-        measured.first_byte_p99 = percentile(&load.streams(STREAMS).await?, 99.0);
-    }
-    Ok(measured)
 }
 
 impl Figures {
@@ -109,13 +124,20 @@ impl Figures {
     }
 
     fn take(&mut self, measured: Measured) {
-        for (all, one) in self.per_second.iter_mut().zip(measured.per_second) {
-            all.push(one);
+        match measured {
+            Measured::Requests { index, per_second, processor, p50, p99 } => {
+                self.per_second[index].push(per_second);
+                if CONNECTIONS[index] == 16 {
+                    self.processor.push(processor);
+                }
+                if CONNECTIONS[index] == 1 {
+                    self.p50.push(p50);
+                    self.p99.push(p99);
+                }
+            }
+            Measured::Streams { first_byte_p99 } => self.first_byte_p99.push(first_byte_p99),
+            Measured::Nothing => {}
         }
-        self.processor.push(measured.processor);
-        self.p50.push(measured.p50);
-        self.p99.push(measured.p99);
-        self.first_byte_p99.push(measured.first_byte_p99);
     }
 }
 

@@ -169,9 +169,14 @@ impl Meter {
     }
 
     /// The next piece.
-    pub fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8], is_last: bool) {
         let fed = match self {
             Self::Off(_) => Ok(()),
+            // Most answers come in one piece, which need not be kept.
+            Self::Plain(reader) if is_last && reader.is_at_its_start() => {
+                reader.reading.see_whole(bytes);
+                Ok(())
+            }
             Self::Plain(reader) => reader.write_all(bytes),
             Self::Gzip(decoder) => decoder.write_all(bytes).and_then(|()| decoder.flush()),
             Self::Deflate(decoder) => decoder.write_all(bytes).and_then(|()| decoder.flush()),
@@ -216,6 +221,11 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    /// Whether nothing of a whole answer came yet.
+    fn is_at_its_start(&self) -> bool {
+        !self.is_stream && self.kept.is_empty() && !self.is_too_long
+    }
+
     fn keep(&mut self, bytes: &[u8]) {
         let most = if self.is_stream { METERED_LINE_BYTES } else { METERED_BYTES };
         if self.is_too_long || self.kept.len() + bytes.len() > most {
@@ -304,7 +314,9 @@ mod tests {
         ] {
             for size in [1, 7, text.len()] {
                 let mut meter = meter(kind, "identity");
-                text.as_bytes().chunks(size).for_each(|piece| meter.feed(piece));
+                let count = text.len().div_ceil(size);
+                let pieces = text.as_bytes().chunks(size).enumerate();
+                pieces.for_each(|(at, piece)| meter.feed(piece, at + 1 == count));
                 meter.finish();
                 assert_eq!(*meter.reading(), expected, "{kind} in pieces of {size}");
             }
@@ -317,7 +329,7 @@ mod tests {
         gzip.write_all(ANTHROPIC_STREAM.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
         let packed = gzip.finish().unwrap_or_else(|error| panic!("{error}"));
         let mut meter = meter("text/event-stream", "gzip");
-        packed.chunks(5).for_each(|piece| meter.feed(piece));
+        packed.chunks(5).for_each(|piece| meter.feed(piece, false));
         assert_eq!(*meter.reading(), reading([25, 7, 100, 15]));
     }
 
@@ -332,20 +344,22 @@ mod tests {
             ("text/event-stream", "", b"data: {\"usage\":\ndata:\ndata"),
         ] {
             let mut meter = meter(kind, encoding);
-            meter.feed(bytes);
+            meter.feed(bytes, bytes.len() % 2 == 0);
             meter.finish();
             assert_eq!(*meter.reading(), Reading::default(), "{kind} {encoding}");
         }
         let mut long = meter("text/event-stream", "");
         let piece = vec![b'x'; 1 << 20];
-        (0..9).for_each(|_| long.feed(&piece));
+        (0..9).for_each(|_| long.feed(&piece, false));
         assert!(matches!(&long, Meter::Plain(reader) if reader.kept.is_empty()), "nothing of it is kept");
-        long.feed(b"\n");
-        long.feed(ANTHROPIC_STREAM.as_bytes());
+        long.feed(b"\n", false);
+        long.feed(ANTHROPIC_STREAM.as_bytes(), true);
         assert_eq!(*long.reading(), reading([25, 7, 100, 15]), "the next line counts again");
         let mut broken = meter("text/event-stream", "");
-        broken
-            .feed(b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n");
+        broken.feed(
+            b"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n",
+            true,
+        );
         assert!(broken.reading().is_overloaded);
     }
 

@@ -105,7 +105,7 @@ impl Relayed {
             Poll::Ready(Some(Err(_))) => self.poll_cut(cx),
             Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(data) = frame.data_ref() {
-                    self.tally.see(data);
+                    self.tally.see(data, link.is_over());
                 }
                 frame.trailers_mut().into_iter().for_each(headers::strip);
                 // A server does not ask again once it has all.
@@ -155,8 +155,12 @@ impl Tally {
         Self { permit, meter, counted: Usage::default(), is_success, keeper, spending: Some(spending) }
     }
 
-    fn see(&mut self, data: &[u8]) {
-        self.meter.feed(data);
+    fn see(&mut self, data: &[u8], is_last: bool) {
+        self.meter.feed(data, is_last);
+        // What is told at the end need not be told before it.
+        if is_last {
+            return;
+        }
         let news = self.news();
         if news != Usage::default()
             && let Some(permit) = &self.permit

@@ -1,9 +1,11 @@
 //! Connections in: each a task of its own, all with the same bounds; how the gateway is started and how it ends.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
@@ -111,12 +113,17 @@ impl Shared {
 
     /// A name for the panel; one task may have many calls under way.
     pub fn name_of(&self, caller: &Caller) -> String {
-        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
-        if caller.task.is_empty() { format!("call-{number}") } else { format!("{}#{number}", caller.task) }
+        let whose = if caller.task.is_empty() { ["call", "-"] } else { [&*caller.task, "#"] };
+        self.numbered(whose)
     }
 
     pub fn name_of_exec(&self) -> String {
-        format!("exec-{}", self.next_call.fetch_add(1, Ordering::Relaxed))
+        self.numbered(["exec", "-"])
+    }
+
+    fn numbered(&self, [before, between]: [&str; 2]) -> String {
+        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
+        [before, between, itoa::Buffer::new().format(number)].concat()
     }
 
     /// Ready when the gateway goes down.
@@ -300,9 +307,11 @@ async fn accept(
 /// One client, in whichever version of HTTP it speaks.
 async fn connection(shared: Arc<Shared>, stream: TcpStream) {
     let Ok(Some(is_http2)) = timeout(limits::HEAD, speaks_http2(&stream)).await else { return };
-    let mut closing = shared.closing.subscribe();
-    let closing = async move { drop(closing.wait_for(|closing| *closing).await) };
-    let service = service_fn(move |request| call::answer(Arc::clone(&shared), request));
+    let service = {
+        let shared = Arc::clone(&shared);
+        service_fn(move |request| call::answer(Arc::clone(&shared), request))
+    };
+    let mut closing = pin!(shared.closing());
     let io = TokioIo::new(Patient::new(stream, limits::STALL));
     // A connection that breaks is the client's business.
     if is_http2 {
@@ -328,12 +337,23 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream) {
             .serve_connection(io, service);
         let mut connection = pin!(connection);
         let served = async {
-            tokio::select! {
-                biased;
-                _ended = connection.as_mut() => return,
-                () = closing => connection.as_mut().graceful_shutdown(),
+            // Whoever is to wake this when the gateway goes down; it is asked once, not whenever something comes in.
+            let mut told: Option<Waker> = None;
+            let has_ended = poll_fn(|cx| {
+                if connection.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(true);
+                }
+                let is_known = told.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+                if is_known && !*shared.closing.borrow() {
+                    return Poll::Pending;
+                }
+                told = Some(cx.waker().clone());
+                closing.as_mut().poll(cx).map(|()| false)
+            });
+            if !has_ended.await {
+                connection.as_mut().graceful_shutdown();
+                drop(connection.await);
             }
-            drop(connection.await);
         };
         quietly(served).await;
     }

@@ -4,7 +4,6 @@
 //!
 //! What it must never do: take an answer that was cut for one that ended, or guess where one ends that says it twice.
 
-use std::io::Write;
 use std::mem::MaybeUninit;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -43,8 +42,9 @@ pub(crate) fn write_header(head: &mut Vec<u8>, name: &HeaderName, value: &Header
 /// Ends the head of a request that a body of a known length follows, or none.
 pub(crate) fn end_head(head: &mut Vec<u8>, length: Option<usize>) {
     if let Some(length) = length {
-        // Writing to memory does not fail.
-        let _written = write!(head, "content-length: {length}\r\n");
+        head.extend_from_slice(b"content-length: ");
+        head.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+        head.extend_from_slice(b"\r\n");
     }
     head.extend_from_slice(b"\r\n");
 }
