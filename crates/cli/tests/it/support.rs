@@ -259,3 +259,10 @@ fn words(line: &str) -> Vec<String> {
     words.extend(word);
     words
 }
+
+/// Whether whoever started the tests had HUP ignored, as under `nohup`: what they start has it so, too. Bit 0 is signal 1.
+pub fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & 1 != 0)
+}

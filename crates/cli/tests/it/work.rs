@@ -7,7 +7,7 @@ use expect_test::expect;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use crate::support::{Lab, ROTA, Ran};
+use crate::support::{Lab, ROTA, Ran, hangup_is_ignored};
 
 /// A backlog of tasks.
 fn backlog(ids: &[&str]) -> Lab {
@@ -318,13 +318,6 @@ fn a_command_may_settle_its_task_and_go_on() {
     let ran = working.end();
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "finished\n"), "{}", ran.stderr);
     assert_eq!(shown(&lab, "a")["result"], json!({"commit": "abc"}));
-}
-
-/// As under `nohup`. Bit 0 is signal 1.
-fn hangup_is_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & 1 != 0)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::{ended, line, read, repository, start, state, until, write};
-use crate::support::Lab;
+use crate::support::{Lab, hangup_is_ignored};
 
 const STATE: &str = "agents/state/scheduler_state.json";
 
@@ -284,13 +284,6 @@ fn a_state_file_that_is_corrupt_is_kept_and_refused() {
 fn send(signal: &str, child: &std::process::Child) {
     let mut kill = std::process::Command::new("kill");
     assert!(kill.args([format!("-{signal}"), child.id().to_string()]).status().unwrap().success());
-}
-
-/// Whether whoever started the tests had HUP ignored: what they start has it so, too.
-fn hangup_is_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
-    mask.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & 1 != 0)
 }
 
 /// One supervisor per state file; a signal ends the sleep cleanly.
