@@ -424,6 +424,7 @@ mod tests {
             chunked("1\r\r\nx"),
             chunked("00000000000000001\r\nx"),
             chunked("1\r\nxy\r\n"),
+            chunked("1\r\nxyz0\r\n\r\n"),
             chunked("0\r\nno trailer\r\n\r\n"),
         ] {
             check(false, &text, Err(Malformed));
