@@ -361,6 +361,9 @@ mod tests {
             true,
         );
         assert!(broken.reading().is_overloaded);
+        let mut whole = meter("application/json", "");
+        whole.feed(br#"{"error":{"type":"overloaded_error"},"usage":{"output_tokens":2}}"#, true);
+        assert_eq!((whole.reading().is_overloaded, whole.reading().output), (true, 2));
     }
 
     #[test]
