@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rota_testbed::provider::{Step, answer, stream};
+use tokio::io::AsyncReadExt;
 
 use crate::lab::{Lab, Plan, REPLY, read_answer, until, wide};
 
@@ -59,4 +60,17 @@ async fn streams_finish_and_queued_clients_are_told() {
     assert!(got.is_whole && got.text().ends_with("data: last\n\n"), "{}", got.text());
     tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap().unwrap();
     assert!(tokio::net::TcpStream::connect(lab.address).await.is_err(), "nobody listens any more");
+}
+
+/// By a clock that the test moves: whoever just keeps a connection open does not hold up the end until the grace is over.
+#[tokio::test(start_paused = true)]
+async fn a_kept_connection_ends_at_once() {
+    let mut lab = Lab::start(|_| Vec::new()).await;
+    let mut client = lab.ask("GET", "/").send().await;
+    assert_eq!(read_answer(&mut client).await.status, 200);
+    let start = tokio::time::Instant::now();
+    let ended = lab.stop();
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    ended.await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
