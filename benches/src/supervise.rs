@@ -10,12 +10,14 @@ use std::time::Instant;
 use rota_core::TaskId;
 use rota_core::cycle::State;
 use rota_daemon::config::{
-    GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind,
+    FilterConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind,
 };
 use rota_daemon::desk::Desk;
 use rota_daemon::sources::gitea::Gitea;
 use rota_daemon::sources::github::GitHub;
-use rota_daemon::sources::{Connection, Issue, Label, Listed, OpenIssues, Patience, Source, Trouble};
+use rota_daemon::sources::{
+    Comment, Connection, Issue, Label, Listed, OpenIssues, Patience, Repository, Source, Trouble,
+};
 use rota_daemon::supervisor::state_file::StateFile;
 use rota_daemon::supervisor::{Shared, one_cycle};
 use rota_store::intents::Call;
@@ -82,7 +84,8 @@ fn bare_git(folder: &Path) -> Result<f64> {
 
 fn tracker_config(kind: TrackerKind, api_base: String) -> TrackerConfig {
     let token = TokenPlace::Variable("UNUSED".to_owned());
-    TrackerConfig { kind, api_base, owner: "acme".into(), repo: "shop".into(), token }
+    let (owner, repo) = ("acme".into(), "shop".into());
+    TrackerConfig { kind, api_base, owner, repo, token, allows_shared_token_file: false }
 }
 
 fn shared<S: Source>(folder: &Path, source: S) -> Result<Arc<Shared<S>>> {
@@ -95,6 +98,9 @@ fn shared<S: Source>(folder: &Path, source: S) -> Result<Arc<Shared<S>>> {
         governance: GovernanceConfig::default(),
         claim_label: LABEL.into(),
         check_remote: false,
+        filters: FilterConfig::default(),
+        gate_attempts: 3,
+        in_up: false,
         dispatch: None,
     };
     let call = Call { actor: Some("bench".into()), ..Call::in_scope("default") };
@@ -157,7 +163,10 @@ struct Still {
 
 impl Still {
     fn new() -> Self {
-        let listed = |number| (number, Listed { title: format!("issue {number}"), is_claimed: true });
+        let listed = |number| {
+            let (title, labels) = (format!("issue {number}"), vec![LABEL.to_owned()]);
+            (number, Listed { title, labels, author: None, milestone: None, version: String::new() })
+        };
         Self { open: Arc::new((1..=ISSUES).map(listed).collect::<BTreeMap<_, _>>()) }
     }
 }
@@ -175,8 +184,8 @@ impl Source for Still {
         None
     }
 
-    async fn check(&self) -> std::result::Result<(), Trouble> {
-        Ok(())
+    async fn check(&self) -> std::result::Result<Repository, Trouble> {
+        Ok(Repository { is_public: false })
     }
 
     async fn has_claim_label(&self) -> std::result::Result<bool, Trouble> {
@@ -189,20 +198,35 @@ impl Source for Still {
 
     async fn issue(&self, number: u64) -> std::result::Result<Option<Issue>, Trouble> {
         let labels = vec![Label { id: 9, name: LABEL.into() }];
-        let (title, body) = (String::new(), String::new());
-        Ok(Some(Issue { number, title, body, labels, is_open: true, is_pull_request: false }))
+        Ok(Some(Issue {
+            number,
+            title: String::new(),
+            body: String::new(),
+            labels,
+            author: None,
+            milestone: None,
+            is_open: true,
+            is_pull_request: false,
+            version: String::new(),
+        }))
     }
 
     async fn add_claim_label(&self, _number: u64) -> std::result::Result<(), Trouble> {
         Ok(())
     }
 
-    async fn remove_claim_label(&self, _issue: &Issue) -> std::result::Result<(), Trouble> {
+    async fn remove_label(&self, _issue: &Issue, _name: &str) -> std::result::Result<(), Trouble> {
         Ok(())
     }
 
-    async fn comments(&self, _number: u64) -> std::result::Result<Vec<String>, Trouble> {
+    async fn forget(&self, _number: u64) {}
+
+    async fn comments(&self, _number: u64) -> std::result::Result<Vec<Comment>, Trouble> {
         Ok(Vec::new())
+    }
+
+    async fn delete_comment(&self, _id: u64) -> std::result::Result<(), Trouble> {
+        Ok(())
     }
 
     async fn comment(&self, _number: u64, _text: &str) -> std::result::Result<(), Trouble> {

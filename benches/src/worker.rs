@@ -61,7 +61,7 @@ struct Rota {
 impl Rota {
     fn open(path: &Path, agent: &str) -> Result<Self> {
         let claim = Claim {
-            call: Call { scope: "default".to_owned(), now: None, actor: Some(agent.to_owned()) },
+            call: Call { actor: Some(agent.to_owned()), ..Call::in_scope("default") },
             queue: "tasks".to_owned(),
             limit: 1,
             agent: Some(agent.to_owned()),

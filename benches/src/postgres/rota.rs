@@ -35,7 +35,7 @@ const WARM_UP: usize = 8;
 /// A claim of the queue that is measured.
 pub fn claim(agent: &str, limit: usize) -> Claim {
     Claim {
-        call: Call { scope: "default".to_owned(), now: None, actor: Some(agent.to_owned()) },
+        call: Call { actor: Some(agent.to_owned()), ..Call::in_scope("default") },
         queue: "tasks".to_owned(),
         limit,
         agent: Some(agent.to_owned()),

@@ -8,6 +8,7 @@ use rota_store::Secret;
 
 use crate::args_control::{ImportArgs, PolicyArgs, QueueArgs, SchedArgs};
 use crate::args_loops::{DebugArgs, LoopArgs};
+use crate::args_update::UpdateArgs;
 
 /// Whose turn is it, why (not) this one, may it call the model now.
 #[derive(Parser)]
@@ -174,7 +175,7 @@ pub enum Command {
     /// To the git root, or where --config says. A file that is there is left alone.
     ///
     /// Example: rota init
-    Init,
+    Init(InitArgs),
     /// Print a completion script for a shell
     ///
     /// Example: rota completions bash > /etc/bash_completion.d/rota
@@ -183,6 +184,13 @@ pub enum Command {
         #[arg(value_name = "shell")]
         shell: String,
     },
+}
+
+#[derive(Args, Debug)]
+pub struct InitArgs {
+    /// Make .rota readable by its group (mode 0750, files 0640); by default only its owner can enter it
+    #[arg(long)]
+    pub group: bool,
 }
 
 #[derive(Args, Debug)]
@@ -531,27 +539,6 @@ pub struct ShowArgs {
     /// With the results of its blockers
     #[arg(long)]
     pub with_deps: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct UpdateArgs {
-    #[command(flatten)]
-    pub id: IdArg,
-    /// New title
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub title: Option<String>,
-    /// New priority
-    #[arg(short = 'p', long, value_name = "N", allow_hyphen_values = true)]
-    pub priority: Option<String>,
-    /// New description
-    #[arg(short = 'd', long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub description: Option<String>,
-    /// New steps, a JSON array of texts
-    #[arg(short = 's', long, value_name = "JSON_ARRAY", allow_hyphen_values = true)]
-    pub steps: Option<String>,
-    /// New state: open, paused, done or deleted
-    #[arg(long, value_name = "STATUS")]
-    pub status: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -232,9 +232,9 @@ pub struct SchedPolicyArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum SchedPolicyCommand {
-    /// Show the rules of queue runs
-    Show,
-    /// Change rules of queue runs and publish them
+    /// Show the rules of a queue
+    Show(RunsArg),
+    /// Change rules of a queue and publish them
     Set(SchedPolicySetArgs),
 }
 
@@ -258,6 +258,20 @@ pub struct SchedPolicySetArgs {
     /// The longest wait
     #[arg(long = "backoffCapMs", value_name = "N", allow_negative_numbers = true)]
     pub backoff_cap_ms: Option<String>,
+    #[command(flatten)]
+    pub queue: RunsArg,
+}
+
+#[derive(Args, Debug)]
+pub struct PolicyApplyArgs {
+    #[command(flatten)]
+    pub file: PolicyFileArg,
+    /// Keep what was published and the document does not name
+    #[arg(long, conflicts_with = "replace")]
+    pub merge: bool,
+    /// Set what the document does not name back to its default
+    #[arg(long)]
+    pub replace: bool,
 }
 
 #[derive(Args, Debug)]
@@ -276,7 +290,7 @@ pub enum PolicyCommand {
     /// Check a document, tell what it changes, publish it
     ///
     /// Example: rota policy apply rota.policy.json
-    Apply(PolicyFileArg),
+    Apply(PolicyApplyArgs),
     /// Tell what a document would change
     ///
     /// Example: rota policy diff rota.policy.json
@@ -309,4 +323,7 @@ pub struct DoctorArgs {
     /// Repair what is derived; the journal is never touched
     #[arg(long)]
     pub fix: bool,
+    /// Use this host's clock from now on, although the newest entry of the SQLite store is later
+    #[arg(long)]
+    pub accept_clock: bool,
 }

@@ -8,6 +8,8 @@ use clap::{Args, Subcommand};
 /// provider refuses for a while is held and sent again, so no agent sees it. `rota up` runs one by itself when rota.yml has
 /// a section `gateway`.
 ///
+/// It publishes what rota.yml says about the policy, and follows the policy and the file while it runs.
+///
 /// TERM or INT ends it: queued calls are told to come again, answers under way have 30 s.
 ///
 /// Example: ANTHROPIC_API_KEY=... rota gateway
@@ -16,6 +18,9 @@ pub struct GatewayArgs {
     /// Where to listen [default: what rota.yml says, else 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
+    /// On PostgreSQL: publish what rota.yml says about the policy (on SQLite that is always done)
+    #[arg(long)]
+    pub publish: bool,
 }
 
 #[derive(Args, Debug)]
@@ -63,9 +68,9 @@ pub struct GateStatusArgs {
 
 #[derive(Args, Debug)]
 pub struct GateExecArgs {
-    /// How urgent: critical, high, normal or low
-    #[arg(long, value_name = "P", default_value = "normal")]
-    pub priority: String,
+    /// How urgent: critical, high, normal or low [default: what the policy says]
+    #[arg(long, value_name = "P")]
+    pub priority: Option<String>,
     /// Whose gate
     #[arg(long, value_name = "NAME", default_value = "anthropic")]
     pub upstream: String,

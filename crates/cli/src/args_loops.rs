@@ -142,4 +142,7 @@ pub struct LoopLogsArgs {
     /// Go on as it grows, until the loop runs no longer
     #[arg(short, long)]
     pub follow: bool,
+    /// Write the bytes as the agent wrote them, with escape sequences
+    #[arg(long)]
+    pub raw: bool,
 }

@@ -10,6 +10,9 @@ use clap::Args;
 /// later, nothing counted), 77 parks the task for a person, anything else is a failure. TERM, INT or HUP is passed on to
 /// the commands as TERM, and their tasks go back; a second one kills.
 ///
+/// Commands see PATH, HOME, USER, SHELL, LANG, LC_*, TERM, TMPDIR and TZ of the environment, or what `work: {pass_env: […]}`
+/// in rota.yml lists, and what --pass-env adds. Keys of model providers are not among them.
+///
 /// Example: rota work --jobs 4 --until-empty -- ./agent.sh
 #[derive(Args, Debug)]
 pub struct WorkArgs {
@@ -28,6 +31,9 @@ pub struct WorkArgs {
     /// Give commands no token of the gateway, though one runs here
     #[arg(long)]
     pub no_gateway: bool,
+    /// Pass this variable on to commands, besides those of `work: {pass_env: […]}` in rota.yml
+    #[arg(long, value_name = "NAME")]
+    pub pass_env: Vec<String>,
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
@@ -55,7 +61,10 @@ pub struct UpArgs {
     /// On PostgreSQL: publish what rota.yml says about the policy (on SQLite that is always done)
     #[arg(long)]
     pub publish: bool,
-    /// Serve no HTTP API (agents on PostgreSQL still come to their own tasks by it)
+    /// Run the supervisor too, as the section `supervisor` of rota.yml says; its lines go to .rota/run/supervise.log
+    #[arg(long)]
+    pub supervise: bool,
+    /// Serve no HTTP API; the listener stays open for agents with a lease token
     #[arg(long)]
     pub no_serve: bool,
     /// Run no gateway, though rota.yml has a section for it

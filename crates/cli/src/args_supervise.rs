@@ -66,6 +66,58 @@ pub enum IssueCommand {
     ///
     /// Example: rota issue close 3
     Close(NumberArg),
+    /// Open a closed issue again
+    ///
+    /// Example: rota issue reopen 3
+    Reopen(NumberArg),
+    /// Add or remove labels of an issue
+    ///
+    /// The label rota:retry brings a parked issue back. Example: rota issue label 3 --add rota:retry --remove wip
+    Label(IssueLabelArgs),
+    /// Comment on an issue
+    ///
+    /// A comment brings a parked issue back. Example: rota issue comment 3 --body "Use the staging database."
+    Comment(IssueCommentArgs),
+    /// Change the title or the body of an issue
+    ///
+    /// A change brings a parked issue back. Example: rota issue edit 3 --title "Fix the login page"
+    Edit(IssueEditArgs),
+}
+
+#[derive(Args, Debug)]
+pub struct IssueLabelArgs {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: String,
+    /// A label to add; may be given several times
+    #[arg(long, value_name = "L", allow_hyphen_values = true)]
+    pub add: Vec<String>,
+    /// A label to remove; may be given several times
+    #[arg(long, value_name = "L", allow_hyphen_values = true)]
+    pub remove: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct IssueCommentArgs {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: String,
+    /// The text
+    #[arg(long, value_name = "B", allow_hyphen_values = true)]
+    pub body: String,
+}
+
+#[derive(Args, Debug)]
+pub struct IssueEditArgs {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: String,
+    /// The new title
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    pub title: Option<String>,
+    /// The new text; an empty one removes it
+    #[arg(long, value_name = "B", allow_hyphen_values = true)]
+    pub body: Option<String>,
 }
 
 #[derive(Args, Debug)]

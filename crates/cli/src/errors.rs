@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use rota_core::text::escaped;
+use rota_core::text::{escaped, escaped_lines};
 use rota_verbs::said::Nature;
 use rota_verbs::{Error, Said};
 
@@ -117,6 +117,15 @@ impl CliError {
         }
     }
 
+    /// Whether the store failed in a way that may pass by itself.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Verb(error) => Said::of(error).exit_code == 75,
+            Self::Said(said) => said.exit_code == 75,
+            _ => false,
+        }
+    }
+
     /// What it says, without how a program says it.
     pub fn in_words(&self) -> String {
         match self {
@@ -145,7 +154,7 @@ impl CliError {
             }
             Self::PipeClosed => (String::new(), 1),
         };
-        if std::io::stderr().write_all(text.as_bytes()).is_err() {
+        if std::io::stderr().write_all(escaped_lines(text.as_bytes()).as_bytes()).is_err() {
             // Nobody listens; the exit code still tells.
             return ExitCode::from(code);
         }

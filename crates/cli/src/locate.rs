@@ -1,10 +1,11 @@
 //! Where things are: the git root, the store, the configuration; who asks, and from which host.
 
-use std::fs::File;
-use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rota_core::TaskId;
+use rota_daemon::agent_user::AgentUser;
 use rota_daemon::config::Config;
 use rota_daemon::folders::Folders;
 use rota_daemon::room;
@@ -19,11 +20,21 @@ use crate::errors::{CliError, CliResult};
 
 /// A variable that is set and not empty.
 pub fn variable(name: &str) -> CliResult<Option<String>> {
-    match std::env::var(name) {
+    match rota_store::environment::var(name) {
         Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
         Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => Err(CliError::value(format!("{name} is not valid UTF-8"))),
     }
+}
+
+/// Hides the secrets of a daemon from other processes of the same user, agents included: neither its environment nor its
+/// memory shows them. Called before anything else is begun.
+pub fn hide_secrets(common: &Common) -> CliResult<()> {
+    rota_store::environment::hide_secrets(&configured(common)?.config.secret_variables()).map_err(
+        |error| CliError::Io(format!("cannot start without the secrets in the environment: {error}")),
+    )?;
+    rota_daemon::shim::nursery::hide_memory();
+    Ok(())
 }
 
 /// Where the store is; it is not opened.
@@ -31,18 +42,6 @@ pub fn location_of(common: &Common) -> CliResult<Location> {
     let (base, here) = base()?;
     let configured = configured_below(common, &base)?;
     place(common, &configured, &base, &here)
-}
-
-/// What commands that we run are told of the store: a file by its whole path. A server's address may hold a password,
-/// so it is passed on only from the command line, which is read more easily than an environment; what a variable or a
-/// file says, the command finds there itself.
-pub fn store_for_children(common: &Common) -> CliResult<Option<String>> {
-    let (_, here) = base()?;
-    Ok(match location_of(common)? {
-        Location::Sqlite(path) => Some(format!("sqlite:{}", here.join(path).display())),
-        Location::Postgres(url) if common.store.is_some() => Some(url.expose().to_owned()),
-        Location::Memory | Location::Postgres(_) => None,
-    })
 }
 
 /// The git root, or else the current folder; and the current folder.
@@ -83,6 +82,17 @@ pub fn workspace() -> CliResult<(PathBuf, PathBuf)> {
     Ok((base, rota))
 }
 
+/// The folders of loops, as the configuration places them.
+pub fn folders(common: &Common) -> CliResult<Folders> {
+    let (base, _) = base()?;
+    let mut folders = Folders::new(&base, &base.join(".rota"));
+    if let Some(agents) = configured(common)?.config.agents {
+        let found = AgentUser::find(&agents).map_err(|error| CliError::Io(error.to_string()))?;
+        folders.agents = Some(Arc::new(found));
+    }
+    Ok(folders)
+}
+
 /// The folder this program was started in.
 pub fn current_folder() -> CliResult<String> {
     Ok(base()?.1.to_string_lossy().into_owned())
@@ -120,23 +130,25 @@ pub fn desk(common: &Common) -> CliResult<Desk> {
     let runners = Arc::new(configured.config.runners());
     let scope = scope(common, &configured)?;
     let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
-    make_room_for(&location)?;
     let config = Arc::new(configured.config);
-    let folders = Folders { rota: base.join(".rota"), workspace: base };
-    let (by_kind, here) = (Arc::clone(&config), config);
+    let folders = Folders::new(&base, &base.join(".rota"));
+    let (by_kind, here, looked_at) = (Arc::clone(&config), config, folders.clone());
     Ok(Desk::Store(Box::new(Context {
         store: AnyStore::open(&location)?,
         scope,
         agent,
         lease: common.lease_id.clone().filter(|lease| !lease.is_empty()),
         ambient_lease: variable("ROTA_LEASE")?,
+        token: None,
         now,
+        allow_future: variable("ROTA_ALLOW_NOW")?.as_deref() == Some("1"),
         host: Some(host()?),
         runners,
         settings: Settings::by(
             move |kind, policy| by_kind.settings(kind, policy),
             move |kind| room::waits(&here, &folders, kind),
-        ),
+        )
+        .with_validating(move |task| room::is_validating(&looked_at, task)),
     })))
 }
 
@@ -201,7 +213,15 @@ pub fn policy_file(common: &Common) -> CliResult<PathBuf> {
     if let Some(path) = named {
         return Ok(PathBuf::from(path));
     }
-    Ok(configured(common)?.folder.join("rota.policy.json"))
+    let configured = configured(common)?;
+    let scope = scope(common, &configured)?;
+    let name = match scope.as_str() {
+        "default" => "rota.policy.json".to_owned(),
+        scope => {
+            format!("rota.policy.{}.json", rota_daemon::folders::encoded(&TaskId::from_stored(scope.into())))
+        }
+    };
+    Ok(configured.folder.join(name))
 }
 
 /// A configuration, and where it is or would be.
@@ -250,25 +270,6 @@ fn location(store: &str, base: &Path) -> CliResult<Location> {
     })
 }
 
-/// Makes the folder of a store that is about to be made.
-pub fn make_room_for(location: &Location) -> CliResult<()> {
-    match location {
-        Location::Sqlite(path) => make_rota_folder(path),
-        _ => Ok(()),
-    }
-}
-
-/// Makes `.rota` for a new database, with a `.gitignore` that keeps it out of the repository. Other folders are the
-/// user's, and so is the `.gitignore` from then on.
-fn make_rota_folder(database: &Path) -> CliResult<()> {
-    let Some(folder) =
-        database.parent().filter(|folder| folder.file_name().is_some_and(|name| name == ".rota"))
-    else {
-        return Ok(());
-    };
-    if database.exists() { Ok(()) } else { make_folder(folder) }
-}
-
 /// Where the token of everything that listens is kept.
 pub fn token_file() -> CliResult<PathBuf> {
     let folder = base()?.0.join(".rota");
@@ -277,13 +278,24 @@ pub fn token_file() -> CliResult<PathBuf> {
 }
 
 fn make_folder(folder: &Path) -> CliResult<()> {
+    let made = rota_store::make_rota_folder(folder, rota_store::PRIVATE);
+    made.map_err(|error| CliError::Io(format!("{}: {error}", folder.display())))
+}
+
+/// Makes `.rota` so that the group may read what is in it.
+pub fn make_group_folder() -> CliResult<()> {
+    let folder = base()?.0.join(".rota");
     let failed = |error: std::io::Error| CliError::Io(format!("{}: {error}", folder.display()));
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    match File::options().write(true).create_new(true).open(folder.join(".gitignore")) {
-        Ok(mut ignore) => ignore.write_all(b"*\n").map_err(failed),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(failed(error)),
+    rota_store::make_rota_folder(&folder, rota_store::GROUP).map_err(failed)?;
+    let mode = folder.metadata().map_err(failed)?.permissions().mode() & 0o777;
+    if mode == rota_store::GROUP {
+        return Ok(());
     }
+    Err(CliError::Io(format!(
+        "{} exists with mode {mode:o} and is left alone: run `chmod 750` on it and `chmod 640` on its database \
+         (rota.db, rota.db-wal, rota.db-shm)",
+        folder.display()
+    )))
 }
 
 /// The main work tree's root, also from a linked one; none outside of a repository.

@@ -8,6 +8,7 @@ mod args_loops;
 mod args_run;
 mod args_serve;
 mod args_supervise;
+mod args_update;
 mod commands;
 mod desk;
 mod errors;

@@ -37,10 +37,8 @@ impl Backoff {
     }
 }
 
-/// The wait after the n-th rate-limited end in a row: 5 s doubling to 120 s.
-pub fn after_rate_limit(limited_in_row: u32) -> i64 {
-    Backoff { base_ms: 5_000, factor_thousandths: 2_000, cap_ms: 120_000 }.after(limited_in_row)
-}
+/// The wait after the n-th rate-limited end in a row where the policy is not at hand: 5 s doubling to 120 s.
+pub const AFTER_RATE_LIMIT: Backoff = Backoff { base_ms: 5_000, factor_thousandths: 2_000, cap_ms: 120_000 };
 
 #[cfg(test)]
 mod tests {
@@ -66,7 +64,7 @@ mod tests {
                 assert_eq!(backoff.after(attempts), *wait, "{backoff:?} after {attempts}");
             }
         }
-        let limited: Vec<i64> = (1..=7).map(|row| after_rate_limit(row) / 1_000).collect();
+        let limited: Vec<i64> = (1..=7).map(|row| AFTER_RATE_LIMIT.after(row) / 1_000).collect();
         assert_eq!(limited, [5, 10, 20, 40, 80, 120, 120]);
     }
 

@@ -23,12 +23,16 @@ pub enum EventKind {
     Edited,
     /// A deleted task came back with a plan.
     Revived,
+    /// A finished child was named again by its parent's next iteration, made from the same.
+    Kept,
     /// A blocker was added.
     Blocked,
     /// A blocker was taken away.
     Unblocked,
     /// The last thing that stood in the way is settled.
     Readied,
+    /// The artifact that triggers a task is gone.
+    ArtifactMissing,
     /// A queue came into being.
     QueueCreated,
     /// A queue was paused.
@@ -48,13 +52,15 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    const OTHERS: [(Self, &'static str); 14] = [
+    const OTHERS: [(Self, &'static str); 16] = [
         (Self::Created, "created"),
         (Self::Edited, "edited"),
         (Self::Revived, "revived"),
+        (Self::Kept, "kept"),
         (Self::Blocked, "blocked"),
         (Self::Unblocked, "unblocked"),
         (Self::Readied, "readied"),
+        (Self::ArtifactMissing, "artifact_missing"),
         (Self::QueueCreated, "queue_created"),
         (Self::QueuePaused, "queue_paused"),
         (Self::QueueResumed, "queue_resumed"),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::id::TaskId;
+use crate::limits;
 use crate::obstacle::{self, Facts, Obstacle, Reason, Viewer, Wait};
 use crate::policy::{QueuePolicy, Reclaim};
 use crate::rank::{self, Score};
@@ -90,7 +91,7 @@ pub fn explain(task: &Task, policy: &QueuePolicy, around: &Surroundings, now: Un
     let runnable = obstacles.is_empty();
     let mut waits = Vec::new();
     if runnable {
-        waits.extend(around.room.wait(task.kind.as_deref()));
+        waits.extend(around.room.waits(task.kind.as_deref()));
         waits.extend(around.outside.iter().cloned());
         if let (count, [first, ..]) = (around.ahead.0, around.ahead.1.as_slice()) {
             waits.push(Wait::Outranked { position: count + 1, by: first.clone() });
@@ -141,7 +142,7 @@ fn checks(task: &Task, obstacles: &[Obstacle], waits: &[Wait], policy: &QueuePol
         list.extend(found.map(|(_, reason)| Check {
             check: check.into(),
             ok: false,
-            detail: Some(of_task_in_words(task, reason)),
+            detail: Some(of_task_in_words(task, reason, policy)),
             ends_at: ends_at(reason),
         }));
     }
@@ -183,8 +184,11 @@ fn check_of(found: &Obstacle) -> &'static str {
 
 fn check_of_wait(wait: &Wait) -> &'static str {
     match wait {
-        Wait::QueueFull { .. } | Wait::KindFull { .. } => "ceiling",
-        Wait::RateLimited { .. } | Wait::DiskLow { .. } | Wait::WorktreesFull { .. } => "outside",
+        Wait::QueueFull { .. } | Wait::KindFull { .. } | Wait::UpstreamFull { .. } => "ceiling",
+        Wait::RateLimited { .. }
+        | Wait::BudgetSpent { .. }
+        | Wait::DiskLow { .. }
+        | Wait::WorktreesFull { .. } => "outside",
         Wait::Outranked { .. } => "order",
     }
 }
@@ -193,15 +197,21 @@ fn ends_at(reason: &Reason) -> Option<UnixMillis> {
     match reason {
         Reason::Obstacle(Obstacle::CoolingDown { until } | Obstacle::Leased { until, .. }) => Some(*until),
         Reason::Wait(Wait::RateLimited { until, .. }) => *until,
+        Reason::Wait(Wait::BudgetSpent { until, .. }) => Some(*until),
         _ => None,
     }
 }
 
-/// A parked task says why.
-fn of_task_in_words(task: &Task, reason: &Reason) -> String {
+/// A parked task says why, and one that cools down after fast failures says that.
+fn of_task_in_words(task: &Task, reason: &Reason, policy: &QueuePolicy) -> String {
+    let failed_fast = policy.fast_failures.is_some_and(|rule| task.fast_failures >= rule.after);
     match (reason, &task.parked_reason) {
         (Reason::Obstacle(Obstacle::NotOpen { status: Status::Parked }), Some(why)) => {
             format!("it is parked: {}", escaped(why))
+        }
+        (Reason::Obstacle(Obstacle::CoolingDown { .. }), _) if failed_fast && task.limited_in_row == 0 => {
+            let (secs, times) = (limits::FAST_RUN_MS / 1_000, task.fast_failures);
+            format!("{}: it failed within {secs} s {times} times in a row", reason_in_words(reason))
         }
         _ => reason_in_words(reason),
     }
@@ -281,10 +291,22 @@ fn wait_in_words(wait: &Wait) -> String {
         Wait::RateLimited { upstream, until: None } => {
             format!("'{}' is blocked until somebody unblocks it", escaped(upstream))
         }
+        Wait::BudgetSpent { budget, until } => {
+            format!("the budget '{}' is spent until {until}", escaped(budget))
+        }
+        Wait::UpstreamFull { upstream, ceiling, active } => {
+            format!("'{}' is used by {active} of {ceiling} loops", escaped(upstream))
+        }
         Wait::DiskLow { available, minimum } => {
             format!("disk space is low ({available} bytes free, {minimum} wanted)")
         }
-        Wait::WorktreesFull { ceiling } => format!("all {ceiling} worktrees are in use"),
+        Wait::WorktreesFull { ceiling, kept } if kept.is_empty() => {
+            format!("all {ceiling} worktrees are in use")
+        }
+        Wait::WorktreesFull { ceiling, kept } => {
+            let kept: Vec<_> = kept.iter().map(|name| escaped(name)).collect();
+            format!("all {ceiling} worktrees are in use; kept besides: {}", kept.join(", "))
+        }
         Wait::Outranked { position, by } => format!("it is number {position} in line, '{by}' is next"),
     }
 }
@@ -314,8 +336,12 @@ fn freed_by(task: &Task, obstacles: &[Obstacle], waits: &[Wait]) -> Option<Strin
             Wait::QueueFull { .. } | Wait::KindFull { .. } => {
                 "a lease being settled, or a higher ceiling".to_owned()
             }
+            Wait::UpstreamFull { .. } => "a loop that uses it ending, or a higher max_api_calls".to_owned(),
             Wait::RateLimited { until: Some(_), .. } => "time, or rota gate unblock".to_owned(),
             Wait::RateLimited { until: None, .. } => "rota gate unblock".to_owned(),
+            Wait::BudgetSpent { budget, .. } => {
+                format!("time, or a higher gateway.budget.{} in rota.yml", escaped(budget))
+            }
             Wait::DiskLow { .. } => "more disk space".to_owned(),
             Wait::WorktreesFull { .. } => "a worktree being freed".to_owned(),
             Wait::Outranked { .. } => "the tasks ahead being claimed".to_owned(),
@@ -335,7 +361,9 @@ fn earliest(obstacles: &[Obstacle], waits: &[Wait], now: UnixMillis) -> Option<U
     }
     for wait in waits {
         match wait {
-            Wait::RateLimited { until: Some(until), .. } => latest = latest.max(*until),
+            Wait::RateLimited { until: Some(until), .. } | Wait::BudgetSpent { until, .. } => {
+                latest = latest.max(*until);
+            }
             Wait::Outranked { .. } => {}
             _ => return None,
         }

@@ -16,7 +16,13 @@ pub const BLOCKERS: usize = 20_000;
 pub const DEPTH: u32 = 64;
 /// Tasks in one plan-sync, and in one batch of adds.
 pub const BATCH: usize = 1_000_000;
+/// Children that may be below a loop for its agent to add one with its lease token.
+pub const TOKEN_CHILDREN: usize = 1_000;
+/// Tasks that the agents of one task may create with their lease tokens.
+pub const TOKEN_TASKS: usize = 100;
 /// Leases granted or settled in one transaction.
 pub const LEASES_PER_BATCH: usize = 10_000;
+/// A run that ends unsuccessfully in less time than this is a fast failure.
+pub const FAST_RUN_MS: i64 = 10_000;
 /// Rate-limited ends in a row after which a task is parked.
 pub const RATE_LIMITED_IN_ROW: u32 = 20;

@@ -112,6 +112,22 @@ pub enum Wait {
         #[serde(skip_serializing_if = "Option::is_none")]
         until: Option<UnixMillis>,
     },
+    /// The money for the API it calls is spent.
+    BudgetSpent {
+        /// The budget's key in the configuration, e.g. `usd_per_day`.
+        budget: String,
+        /// When the budget begins anew.
+        until: UnixMillis,
+    },
+    /// As many loops that use the API run as may.
+    UpstreamFull {
+        /// Which API.
+        upstream: String,
+        /// The ceiling.
+        ceiling: u32,
+        /// Leases held.
+        active: u32,
+    },
     /// Too little disk space for new work.
     DiskLow {
         /// Bytes there are.
@@ -119,10 +135,13 @@ pub enum Wait {
         /// Bytes there must be.
         minimum: u64,
     },
-    /// Too many worktrees.
+    /// All worktrees are in use.
     WorktreesFull {
         /// The ceiling.
         ceiling: u32,
+        /// The worktrees on disk that no running loop uses. They do not count.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        kept: Vec<String>,
     },
     /// Others come first.
     Outranked {

@@ -91,6 +91,9 @@ impl Line {
         let bad = |problem: String| Refusal::BadLine { line, problem };
         let object: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| bad(format!("invalid JSON: {}", in_one_line(&error))))?;
+        if let Some(key) = crate::policy::repeated_key("", text) {
+            return Err(bad(format!("field \"{}\" is given twice", crate::text::escaped(&key))));
+        }
         unknown.extend(object.keys().filter(|key| !KEYS.contains(&key.as_str())).cloned());
         let fields = Self { line, object };
         let id = fields.required("id")?;
@@ -126,6 +129,11 @@ impl Line {
         self.bad(format!("field \"{key}\" must be {wanted}, got: {}", text::escaped(&given)))
     }
 
+    /// PostgreSQL has no place for it, and no store takes what another one cannot.
+    fn has_nul(&self, key: &str) -> Refusal {
+        self.bad(format!("field \"{key}\" contains a NUL character"))
+    }
+
     fn present(&self, key: &str) -> Option<&Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
@@ -138,6 +146,7 @@ impl Line {
     fn text(&self, key: &str) -> Result<Option<String>, Refusal> {
         match self.present(key) {
             None => Ok(None),
+            Some(Value::String(text)) if text.contains('\0') => Err(self.has_nul(key)),
             Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
             Some(other) => Err(self.wrong(key, "a text", other)),
         }
@@ -163,6 +172,9 @@ impl Line {
             list.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<String>>>()
         });
         let words = words.ok_or_else(|| self.wrong(key, "a list of texts", value))?;
+        if words.iter().any(|word| word.contains('\0')) {
+            return Err(self.has_nul(key));
+        }
         if words.len() > limit {
             return Err(
                 self.bad(format!("field \"{key}\" has {} entries, at most {limit} are allowed", words.len()))

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{QueuePolicy, ScorePolicy};
+use crate::status::Status;
 use crate::task::Task;
 use crate::time::{MINUTE_MS, UnixMillis};
 
@@ -74,7 +75,7 @@ pub fn overdue_before(policy: &QueuePolicy, now: UnixMillis) -> Option<UnixMilli
 /// The part of the score that does not change while a task waits.
 pub fn static_score(task: &Task, policy: &QueuePolicy) -> i64 {
     let Some(score) = &policy.score else { return 0 };
-    base(score, task.kind.as_deref()) + depth_boost(score, task.depth) - retry_penalty(score, task.tries)
+    base(score, task.kind.as_deref()) + depth_boost(score, task.depth) - retry_penalty(score, task)
 }
 
 fn base(score: &ScorePolicy, kind: Option<&str>) -> i64 {
@@ -85,8 +86,10 @@ fn depth_boost(score: &ScorePolicy, depth: u32) -> i64 {
     i64::from(depth).saturating_mul(score.depth_boost_per_level)
 }
 
-fn retry_penalty(score: &ScorePolicy, tries: u32) -> i64 {
-    i64::from(tries.saturating_sub(1))
+/// Counts failed iterations: all tries of a loop that waits, all but the one under way of a loop that runs.
+fn retry_penalty(score: &ScorePolicy, task: &Task) -> i64 {
+    let under_way = u32::from(task.status == Status::Active);
+    i64::from(task.tries.saturating_sub(under_way))
         .saturating_mul(score.retry_penalty_per_iteration)
         .min(score.retry_penalty_max)
 }
@@ -124,7 +127,7 @@ pub fn score(task: &Task, policy: &QueuePolicy, now: UnixMillis) -> Option<Score
         ScoreTerm { name: "base".into(), value: base(rules, task.kind.as_deref()) },
         ScoreTerm { name: "age".into(), value: age_boost(task.created_at, policy, now) },
         ScoreTerm { name: "depth".into(), value: depth_boost(rules, task.depth) },
-        ScoreTerm { name: "retries".into(), value: -retry_penalty(rules, task.tries) },
+        ScoreTerm { name: "retries".into(), value: -retry_penalty(rules, task) },
     ];
     Some(Score { total: terms.iter().map(|term| term.value).sum(), terms })
 }
@@ -140,19 +143,20 @@ mod tests {
         QueuePolicy::built_in("loops")
     }
 
-    fn looped(id: &str, kind: &str, minutes: i64, depth: u32, tries: u32) -> Task {
+    /// A loop that waits for this iteration, all before it having failed.
+    fn looped(id: &str, kind: &str, minutes: i64, depth: u32, iteration: u32) -> Task {
         let created = NOW.plus_ms(-minutes * MINUTE_MS);
         let mut task = Task::new("default", TaskId::from_stored(id.into()), "loops", id, created);
         task.kind = Some(kind.into());
         task.priority = None;
-        (task.depth, task.tries) = (depth, tries);
+        (task.depth, task.tries) = (depth, iteration.saturating_sub(1));
         task
     }
 
     /// C1: every score that 000 works out, and the ones its scenarios compare.
     #[test]
     fn the_sources_scores() {
-        for (kind, minutes, depth, tries, wanted) in [
+        for (kind, minutes, depth, iteration, wanted) in [
             ("ralph", 5, 3, 1, 135),
             ("phase", 30, 2, 1, 130),
             ("ralph", 1, 3, 5, 111),
@@ -172,11 +176,26 @@ mod tests {
             ("phase", 0, 2, 0, 100),
             ("ralph", 0, 3, u32::MAX, 100),
         ] {
-            let task = looped("t", kind, minutes, depth, tries);
+            let task = looped("t", kind, minutes, depth, iteration);
             let total = score(&task, &policy(), NOW).map(|score| score.total);
-            assert_eq!(total, Some(wanted), "{kind} {minutes} {depth} {tries}");
+            assert_eq!(total, Some(wanted), "{kind} {minutes} {depth} {iteration}");
             let in_parts = static_score(&task, &policy()) + age_boost(task.created_at, &policy(), NOW);
             assert_eq!(in_parts, wanted);
+        }
+    }
+
+    /// The penalty counts failed iterations, whether the loop waits or runs its next one.
+    #[test]
+    fn each_failure_takes_five_points() {
+        for (failures, wanted) in [(0, 0), (1, -5), (4, -20), (6, -30), (7, -30)] {
+            let penalty = |task: &Task| {
+                score(task, &policy(), NOW).and_then(|score| score.terms.last().map(|term| term.value))
+            };
+            let mut task = looped("t", "ralph", 0, 0, 0);
+            task.tries = failures;
+            assert_eq!(penalty(&task), Some(wanted), "waiting after {failures}");
+            (task.status, task.tries) = (Status::Active, failures + 1);
+            assert_eq!(penalty(&task), Some(wanted), "running after {failures}");
         }
     }
 

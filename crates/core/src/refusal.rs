@@ -118,6 +118,58 @@ pub enum Refusal {
         /// Where it stands.
         status: Status,
     },
+    /// The caller's lease expired and was reclaimed, and the task was not granted again.
+    #[error("task '{id}' is not active (status: {status})")]
+    LeaseLost {
+        /// The task.
+        id: TaskId,
+        /// Where it stands.
+        status: Status,
+        /// The lease that was reclaimed.
+        lease: LeaseId,
+        /// When it expired.
+        expired_at: UnixMillis,
+    },
+    /// The caller names neither a lease nor an agent, and the lease is held by a named agent.
+    #[error(
+        "task '{id}' is held by '{}': name the holder (--agent) or its lease (--lease-id)",
+        crate::text::escaped(agent)
+    )]
+    HolderRequired {
+        /// The task.
+        id: TaskId,
+        /// Its holder.
+        agent: String,
+    },
+    /// A person's override, asked for by a caller that works under a lease.
+    #[error("--force is a person's override: it cannot be used under a lease")]
+    ForceUnderLease,
+    /// A verb that writes was given a time that the store's clock has not reached.
+    #[error("--now {now} is later than the store's clock ({clock})")]
+    NowAhead {
+        /// The given time.
+        now: UnixMillis,
+        /// The store's clock.
+        clock: UnixMillis,
+    },
+    /// The agent of a task has added as many tasks as its lease token allows.
+    #[error("task '{id}' has {count} {what}, and a lease token may not add more than {limit}")]
+    TokenLimit {
+        /// The task of the lease.
+        id: TaskId,
+        /// `children` or `created tasks`.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The policy of the queue does not let agents create tasks.
+    #[error("agents may not create tasks in queue '{queue}' (agentsMayCreate is false)")]
+    AgentsMayNotCreate {
+        /// The queue.
+        queue: String,
+    },
     /// The caller is another agent than the holder.
     #[error("agent '{agent}' is not the assignee of task '{id}'")]
     NotHolder {
@@ -209,6 +261,15 @@ pub enum Refusal {
     /// A policy document that cannot be used.
     #[error(transparent)]
     BadPolicy(#[from] crate::policy::PolicyError),
+    /// A document that says nothing of rules that were published, so that they would silently become the defaults.
+    #[error(
+        "the document would set published values back to their defaults: {}",
+        crate::text::escaped(reverts)
+    )]
+    PolicyReverts {
+        /// Each path with what is in force and what would be.
+        reverts: String,
+    },
     /// Somebody published another policy in between.
     #[error(
         "the policy was based on {based_on}, but {current} is current: look at `rota policy diff` and apply again"
@@ -243,6 +304,12 @@ impl Refusal {
             Self::TooDeep { .. } => "too_deep",
             Self::WouldCycle { .. } => "would_cycle",
             Self::NotActive { .. } => "not_active",
+            Self::LeaseLost { .. } => "lease_lost",
+            Self::HolderRequired { .. } => "holder_required",
+            Self::ForceUnderLease => "force_under_lease",
+            Self::NowAhead { .. } => "now_ahead",
+            Self::TokenLimit { .. } => "token_limit",
+            Self::AgentsMayNotCreate { .. } => "agents_may_not_create",
             Self::NotHolder { .. } => "not_holder",
             Self::StaleLease { .. } => "stale_lease",
             Self::LeaseRequired { .. } => "lease_required",
@@ -257,6 +324,7 @@ impl Refusal {
             Self::BadLine { .. } => "bad_line",
             Self::BadPolicy(_) => "bad_policy",
             Self::PolicyMoved { .. } => "policy_moved",
+            Self::PolicyReverts { .. } => "policy_reverts",
         }
     }
 
@@ -303,6 +371,17 @@ impl Refusal {
             Self::NotActive { id, status: Status::Open } => {
                 Some(format!("claim it first: rota task claim {id}"))
             }
+            Self::PolicyReverts { .. } => {
+                Some("keep them with --merge, or set them back with --replace".to_owned())
+            }
+            Self::LeaseLost { id, lease, expired_at, .. } => Some(format!(
+                "{lease} expired at {} and was reclaimed; nobody has claimed '{id}' since",
+                expired_at.to_seconds_text()
+            )),
+            Self::NowAhead { .. } => Some(
+                "a later time needs ROTA_ALLOW_NOW=1 in the environment of this process, or of the server it asks"
+                    .to_owned(),
+            ),
             Self::TreeRunning { running, .. } => Some(format!("pause it first: rota loop pause {running}")),
             Self::DuplicateId { id } => Some(format!("see it: rota task show {id}")),
             _ => None,

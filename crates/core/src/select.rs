@@ -27,6 +27,17 @@ pub struct Room {
     active: u32,
     per_kind: BTreeMap<String, u32>,
     active_by_kind: BTreeMap<String, u32>,
+    upstream_of: BTreeMap<String, String>,
+    limits: BTreeMap<String, UpstreamLimit>,
+}
+
+/// What holds back the loops that use one upstream.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UpstreamLimit {
+    /// A block, or whatever else lets none of them start.
+    pub held: Vec<Wait>,
+    /// How many of them may run at once.
+    pub ceiling: Option<u32>,
 }
 
 impl Room {
@@ -37,7 +48,20 @@ impl Room {
             active: active_by_kind.values().fold(0, |sum, count| sum.saturating_add(*count)),
             per_kind: policy.per_kind.clone(),
             active_by_kind,
+            upstream_of: BTreeMap::new(),
+            limits: BTreeMap::new(),
         }
+    }
+
+    /// The same under the limits of upstreams, given the upstream that each kind uses.
+    #[must_use]
+    pub fn with_upstreams(
+        mut self,
+        upstream_of: BTreeMap<String, String>,
+        limits: BTreeMap<String, UpstreamLimit>,
+    ) -> Self {
+        (self.upstream_of, self.limits) = (upstream_of, limits);
+        self
     }
 
     /// Whether a policy has any ceiling to count for.
@@ -55,20 +79,64 @@ impl Room {
         self.ceiling.map(|ceiling| ceiling.saturating_sub(self.active))
     }
 
-    /// Why a task of this kind must wait, if it must.
+    /// The first reason why a task of this kind must wait.
     pub fn wait(&self, kind: Option<&str>) -> Option<Wait> {
+        self.waits(kind).into_iter().next()
+    }
+
+    /// Every ceiling and limit that makes a task of this kind wait.
+    pub fn waits(&self, kind: Option<&str>) -> Vec<Wait> {
+        let mut waits = Vec::new();
         if let Some(ceiling) = self.ceiling.filter(|ceiling| self.active >= *ceiling) {
-            return Some(Wait::QueueFull { ceiling, active: self.active });
+            waits.push(Wait::QueueFull { ceiling, active: self.active });
         }
-        let kind = kind?;
-        let ceiling = *self.per_kind.get(kind)?;
+        let Some(kind) = kind else { return waits };
         let active = self.active_by_kind.get(kind).copied().unwrap_or(0);
-        (active >= ceiling).then(|| Wait::KindFull { kind: kind.to_owned(), ceiling, active })
+        if let Some(ceiling) = self.per_kind.get(kind).copied().filter(|ceiling| active >= *ceiling) {
+            waits.push(Wait::KindFull { kind: kind.to_owned(), ceiling, active });
+        }
+        if let Some(upstream) = self.upstream_of.get(kind) {
+            waits.extend(self.upstream_waits(upstream));
+        }
+        waits
+    }
+
+    /// Every reason why loops that use one of the upstreams wait, with the upstream.
+    pub fn all_upstream_waits(&self) -> Vec<(String, Wait)> {
+        let waits = |upstream: &String| {
+            let named = |wait| (upstream.clone(), wait);
+            self.upstream_waits(upstream).into_iter().map(named).collect::<Vec<_>>()
+        };
+        self.limits.keys().flat_map(waits).collect()
+    }
+
+    fn upstream_waits(&self, upstream: &str) -> Vec<Wait> {
+        let Some(limit) = self.limits.get(upstream) else { return Vec::new() };
+        let mut waits = limit.held.clone();
+        let users = self.upstream_of.iter().filter(|(_, used)| *used == upstream);
+        let active = users
+            .filter_map(|(kind, _)| self.active_by_kind.get(kind))
+            .fold(0_u32, |sum, count| sum.saturating_add(*count));
+        if let Some(ceiling) = limit.ceiling.filter(|ceiling| active >= *ceiling) {
+            waits.push(Wait::UpstreamFull { upstream: upstream.to_owned(), ceiling, active });
+        }
+        waits
     }
 
     /// The kinds that take no more.
     pub fn full_kinds(&self) -> Vec<String> {
-        self.per_kind.keys().filter(|kind| self.wait(Some(kind)).is_some()).cloned().collect()
+        let mut kinds: Vec<&String> = self.per_kind.keys().chain(self.upstream_of.keys()).collect();
+        kinds.sort();
+        kinds.dedup();
+        kinds.into_iter().filter(|kind| self.wait(Some(kind)).is_some()).cloned().collect()
+    }
+
+    /// Gives the place of one lease back.
+    pub fn release(&mut self, kind: Option<&str>) {
+        self.active = self.active.saturating_sub(1);
+        if let Some(count) = self.active_by_kind.get_mut(kind.unwrap_or_default()) {
+            *count = count.saturating_sub(1);
+        }
     }
 
     fn take(&mut self, kind: Option<&str>) {

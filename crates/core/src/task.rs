@@ -96,6 +96,8 @@ task! {
     kind: Option<String> = "kind",
     /// Lower first; only loops may keep it unset.
     priority: Option<u32> = "priority",
+    /// Whether the priority was taken from the nearest ancestor at creation.
+    priority_inherited: bool = "priorityInherited",
     /// Where it stands.
     status: Status = "status",
     /// The task above it.
@@ -106,6 +108,10 @@ task! {
     triggered_by: Option<String> = "triggeredBy",
     /// The parent's iteration it came from; without one it is never stale.
     parent_iteration: Option<u32> = "parentIteration",
+    /// Hash of the plan line and of the triggering artifact that a child was made from.
+    trigger_hash: Option<String> = "triggerHash",
+    /// The task whose agent created this one with its lease token.
+    discovered_from: Option<TaskId> = "discoveredFrom",
     /// Whether the artifact was there when last looked at.
     artifact_present: bool = "artifactPresent",
     /// Every started run of its body takes the next number.
@@ -116,6 +122,10 @@ task! {
     attempts: u32 = "attempts",
     /// Rate-limited ends in a row.
     limited_in_row: u32 = "limitedInRow",
+    /// Fast failures of a loop in a row.
+    fast_failures: u32 = "fastFailures",
+    /// How many tasks the agents of this task have created.
+    filed: u32 = "filed",
     /// The last grant's number.
     fence: Fence = "fence",
     /// Who holds it.
@@ -152,7 +162,7 @@ task! {
     created_at: UnixMillis = "createdAt",
     /// When it last changed.
     updated_at: UnixMillis = "updatedAt",
-    /// When the last attempt began.
+    /// When the last attempt began, or its last iteration.
     started_at: Option<UnixMillis> = "startedAt",
     /// When it reached its end.
     finished_at: Option<UnixMillis> = "finishedAt",
@@ -169,16 +179,21 @@ impl Task {
             queue: Text::from(queue),
             kind: None,
             priority: Some(NORMAL_PRIORITY),
+            priority_inherited: false,
             status: Status::Open,
             parent: None,
             depth: 0,
             triggered_by: None,
             parent_iteration: None,
+            trigger_hash: None,
+            discovered_from: None,
             artifact_present: false,
             iteration: 0,
             tries: 0,
             attempts: 0,
             limited_in_row: 0,
+            fast_failures: 0,
+            filed: 0,
             fence: Fence::NONE,
             assignee: None,
             lease_expires_at: None,

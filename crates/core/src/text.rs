@@ -1,5 +1,5 @@
-//! Text from users: kept once however many hold it, and shown on one line with control characters and bidirectional
-//! marks escaped.
+//! Text from users and agents: kept once however many hold it, and made safe to show. Every interface shows it through
+//! [`escaped`] (one line), [`escaped_lines`] (many lines, any bytes) or [`json_escaped`] (JSON).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -98,11 +98,16 @@ impl PartialEq<Text> for String {
     }
 }
 
-/// Whether a terminal or log could take this character for more than itself.
+/// Whether a terminal, a log or a reader could take this character for something else or not see it: control characters
+/// (C0, C1), bidirectional marks, zero-width and other invisible characters, tags. The two selectors of emoji pass.
 fn is_unsafe(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-            | '\u{2028}' | '\u{2029}' | '\u{feff}')
+        || matches!(character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0d}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The text with everything escaped that could end the line or steer a terminal.
@@ -119,6 +124,51 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(shown)
+}
+
+/// The same for output of any kind: line breaks and tabs stay, bytes that are not UTF-8 are shown as `\xNN`.
+pub fn escaped_lines(bytes: &[u8]) -> Cow<'_, str> {
+    let is_kept = |character: char| matches!(character, '\n' | '\t') || !is_unsafe(character);
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && text.chars().all(is_kept)
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(bytes.len() + 8);
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if is_kept(character) {
+                shown.push(character);
+            } else {
+                shown.extend(character.escape_default());
+            }
+        }
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// JSON with the same characters written as `\uNNNN`, which means the same to a parser. In JSON they are only ever
+/// inside of strings.
+pub fn json_escaped(json: String) -> String {
+    let is_unsafe = |character: char| character >= '\u{7f}' && is_unsafe(character);
+    if json.bytes().all(|byte| byte < 0x7f) || !json.chars().any(is_unsafe) {
+        return json;
+    }
+    let mut shown = String::with_capacity(json.len() + 8);
+    for character in json.chars() {
+        if is_unsafe(character) {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                shown.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 /// The known word nearest to `given`, if one is near enough to be meant.
@@ -156,6 +206,30 @@ mod tests {
     fn escapes_what_steers_a_terminal() {
         assert_eq!(escaped("plain ü €"), "plain ü €");
         assert_eq!(escaped("a\nb\t\u{1b}[2J\u{202e}"), r"a\nb\t\u{1b}[2J\u{202e}");
+        for hidden in
+            ["\u{9b}", "\u{200b}", "\u{200d}", "\u{2060}", "\u{ad}", "\u{e0041}", "\u{e01ef}", "\u{61c}"]
+        {
+            assert!(escaped(hidden).starts_with(r"\u{"), "{hidden:?}");
+        }
+        assert_eq!(escaped("caf\u{e9} \u{2714}\u{fe0f} \u{4e16}"), "caf\u{e9} \u{2714}\u{fe0f} \u{4e16}");
+    }
+
+    #[test]
+    fn many_lines_stay_lines() {
+        assert_eq!(escaped_lines(b"a\tb\nc"), "a\tb\nc");
+        assert_eq!(
+            escaped_lines(b"a\x1b[31m\xff\r\n\xc2\x9b\xe2\x82"),
+            "a\\u{1b}[31m\\xff\\r\n\\u{9b}\\xe2\\x82"
+        );
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let value = "a\u{7f}\u{9b}\u{202e}\u{200b}\u{e0041}\u{fc}\n";
+        let json = serde_json::to_string(value).unwrap_or_else(|error| panic!("{error}"));
+        let shown = json_escaped(json);
+        assert_eq!(shown, "\"a\\u007f\\u009b\\u202e\\u200b\\udb40\\udc41\u{fc}\\n\"");
+        assert_eq!(serde_json::from_str::<String>(&shown).ok().as_deref(), Some(value));
     }
 
     #[test]

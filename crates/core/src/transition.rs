@@ -1,7 +1,7 @@
 //! The lease state machine, as one table. Who may end a lease, what a verb leads to, what follows a bad end: here,
 //! and nowhere else. [`apply`] returns the next state and what happened; the caller writes both.
 
-use crate::backoff;
+use crate::backoff::{self, Backoff};
 use crate::json::Json;
 use crate::lease::{Caller, LeaseId};
 use crate::limits;
@@ -18,6 +18,7 @@ pub enum Verb {
     Claim,
     Renew,
     Iterate,
+    Yield,
     Done,
     Fail,
     Lose,
@@ -61,11 +62,12 @@ use Status::{Active, Deleted, Done, Failed, Invalidated, Open, Parked, Paused};
 pub const TABLE: &[Rule] = &[
     Rule { verb: Verb::Claim, from: &[Open], to: &[Active], outcome: None, past: "granted", meaning: "grants a lease with a new fence" },
     Rule { verb: Verb::Renew, from: &[Active], to: &[Active], outcome: None, past: "renewed", meaning: "the holder extends its lease" },
-    Rule { verb: Verb::Iterate, from: &[Active], to: &[Active], outcome: None, past: "iterated", meaning: "the holder begins a loop's next iteration; its lease is extended" },
+    Rule { verb: Verb::Iterate, from: &[Active], to: &[Active], outcome: None, past: "iterated", meaning: "an iteration did not pass and the holder begins the next; its lease is extended" },
+    Rule { verb: Verb::Yield, from: &[Active], to: &[Open], outcome: Some(Outcome::Released), past: "yielded", meaning: "an iteration did not pass and the loop gives its lease back; open at once, or after a cool-down" },
     Rule { verb: Verb::Done, from: &[Active], to: &[Done], outcome: Some(Outcome::Done), past: "done", meaning: "the holder reports success" },
     Rule { verb: Verb::Fail, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::Failed), past: "failed", meaning: "the holder reports failure; an attempt is counted, the policy's backoff and limit apply" },
     Rule { verb: Verb::Lose, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::Lost), past: "lost", meaning: "the lease expired and is reclaimed; as failed" },
-    Rule { verb: Verb::RateLimit, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::RateLimited), past: "rate_limited", meaning: "the API pushed back; no attempt is counted, twenty in a row park" },
+    Rule { verb: Verb::RateLimit, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::RateLimited), past: "rate_limited", meaning: "the API pushed back; no attempt is counted; twenty in a row park if other calls succeed meanwhile" },
     Rule { verb: Verb::Interrupt, from: &[Active], to: &[Open], outcome: Some(Outcome::Interrupted), past: "interrupted", meaning: "the daemon stops; open at once" },
     Rule { verb: Verb::Release, from: &[Active], to: &[Open], outcome: Some(Outcome::Released), past: "released", meaning: "the holder gives it back; open at once" },
     Rule { verb: Verb::Exhaust, from: &[Active], to: &[Failed], outcome: Some(Outcome::Released), past: "exhausted", meaning: "a loop is out of iterations" },
@@ -128,8 +130,15 @@ pub enum Command {
         agent: Option<String>,
         host: Option<String>,
     },
+    /// An iteration did not pass, for this reason; the next one begins under the same lease.
     Iterate {
         caller: Caller,
+        reason: String,
+    },
+    /// An iteration did not pass, for this reason; the loop gives its lease back.
+    Yield {
+        caller: Caller,
+        reason: String,
     },
     Renew {
         caller: Caller,
@@ -147,7 +156,7 @@ pub enum Command {
     Lose,
     RateLimit {
         caller: Caller,
-        blocked_until: Option<UnixMillis>,
+        limit: RateLimit,
     },
     Interrupt {
         caller: Caller,
@@ -187,6 +196,7 @@ impl Command {
         match self {
             Self::Claim { .. } | Self::Begin { .. } => Verb::Claim,
             Self::Iterate { .. } => Verb::Iterate,
+            Self::Yield { .. } => Verb::Yield,
             Self::Renew { .. } => Verb::Renew,
             Self::Done { .. } => Verb::Done,
             Self::Fail { .. } => Verb::Fail,
@@ -213,7 +223,8 @@ impl Command {
     pub const fn caller(&self) -> Option<&Caller> {
         match self {
             Self::Renew { caller, .. }
-            | Self::Iterate { caller }
+            | Self::Iterate { caller, .. }
+            | Self::Yield { caller, .. }
             | Self::Done { caller, .. }
             | Self::Fail { caller, .. }
             | Self::RateLimit { caller, .. }
@@ -224,6 +235,18 @@ impl Command {
             _ => None,
         }
     }
+}
+
+/// What is known of the limit that ended an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RateLimit {
+    /// The end of the upstream's block.
+    pub blocked_until: Option<UnixMillis>,
+    /// The wait after the n-th in a row; none for the built-in one.
+    pub backoff: Option<Backoff>,
+    /// Whether other calls to the upstream have succeeded since this task was limited before. Only then does a row of
+    /// limits need a person; otherwise the upstream is to blame, and the task just waits.
+    pub others_succeed: bool,
 }
 
 /// What a lost attempt says for itself.
@@ -257,7 +280,12 @@ pub fn apply(
         return Err(wrong_status(task, verb));
     }
     if let Some(caller) = command.caller().filter(|_| task.status == Active) {
-        check_holder(task, caller, policy, verb)?;
+        // A person may park a task that an agent holds, as it may pause or delete one.
+        if verb == Verb::Park {
+            refuse_other_holder(task, caller)?;
+        } else {
+            check_holder(task, caller, policy)?;
+        }
     }
     let held = task.lease();
     let mut next = task.clone();
@@ -278,9 +306,24 @@ fn wrong_status(task: &Task, verb: Verb) -> Refusal {
     }
 }
 
-/// Whether the caller may speak for the lease. Naming somebody else is always refused; naming nobody is for queues
-/// that allow it, for leases taken anonymously there, and for a person who parks.
-fn check_holder(task: &Task, caller: &Caller, policy: &QueuePolicy, verb: Verb) -> Result<(), Refusal> {
+/// Checks that the caller may end or extend the lease of an active task. Naming another agent or lease is always
+/// refused. A caller that names neither is accepted for an anonymous lease, and for any lease where the queue says
+/// `requireHolder: false`.
+pub fn check_holder(task: &Task, caller: &Caller, policy: &QueuePolicy) -> Result<(), Refusal> {
+    refuse_other_holder(task, caller)?;
+    if policy.require_lease && caller.lease.is_none() {
+        return Err(Refusal::LeaseRequired { id: task.id.clone(), queue: task.queue.to_string() });
+    }
+    match &task.assignee {
+        Some(agent) if policy.require_holder && *caller == Caller::default() => {
+            Err(Refusal::HolderRequired { id: task.id.clone(), agent: agent.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a caller that names another lease than the current one, or another agent than its holder.
+fn refuse_other_holder(task: &Task, caller: &Caller) -> Result<(), Refusal> {
     let id = || task.id.clone();
     let current = LeaseId { task: id(), fence: task.fence };
     let until = task.lease_expires_at.unwrap_or(UnixMillis::MAX);
@@ -293,15 +336,15 @@ fn check_holder(task: &Task, caller: &Caller, policy: &QueuePolicy, verb: Verb) 
     {
         return Err(Refusal::NotHolder { id: id(), agent: agent.clone(), holder: holder() });
     }
-    if policy.require_lease && caller.lease.is_none() && verb != Verb::Park {
-        return Err(Refusal::LeaseRequired { id: id(), queue: task.queue.to_string() });
-    }
     Ok(())
 }
 
 fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMillis) {
     if ends_without_verdict(command) && task.status == Active {
         task.tries = task.tries.saturating_sub(1);
+    }
+    if matches!(command, Command::Iterate { .. } | Command::Yield { .. } | Command::Exhaust { .. }) {
+        count_fast_failure(task, policy, now);
     }
     match command {
         Command::Claim { agent, ttl_ms } => {
@@ -313,12 +356,13 @@ fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMil
             begin_iteration(task);
         }
         Command::Iterate { .. } => {
-            task.lease_expires_at = Some(now.plus_ms(policy.lease_ttl()));
+            extend(task, now.plus_ms(policy.lease_ttl()));
+            task.started_at = Some(now);
             begin_iteration(task);
         }
-        Command::Renew { ttl_ms, .. } => {
-            task.lease_expires_at = Some(now.plus_ms(ttl_ms.unwrap_or_else(|| policy.lease_ttl())));
-        }
+        Command::Yield { .. } => give_back(task, policy, now),
+        Command::Renew { ttl_ms: Some(ttl_ms), .. } => task.lease_expires_at = Some(now.plus_ms(*ttl_ms)),
+        Command::Renew { ttl_ms: None, .. } => extend(task, now.plus_ms(policy.lease_ttl())),
         Command::Done { result, .. } | Command::Override { result } => finish_well(task, result, now),
         Command::Fail { reason, default_reason, .. } => {
             task.fail_reason = reason.clone();
@@ -329,7 +373,7 @@ fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMil
             task.fail_reason = Some(LOST_REASON.to_owned());
             end_badly(task, policy, policy.counts.lost, LOST_REASON, now);
         }
-        Command::RateLimit { blocked_until, .. } => end_rate_limited(task, *blocked_until, now),
+        Command::RateLimit { limit, .. } => end_rate_limited(task, limit, now),
         Command::Interrupt { .. } | Command::Release { .. } => open(task, now),
         Command::Resume | Command::Undelete => {
             // A wait that was set for it goes on: pausing is no way around a backoff.
@@ -358,16 +402,28 @@ fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMil
             finish(task, Failed, now);
         }
     }
-    if !matches!(
+    if ends_limited_row(command) {
+        task.limited_in_row = 0;
+    }
+}
+
+/// Whether the next rate-limited end is the first of a row again.
+fn ends_limited_row(command: &Command) -> bool {
+    !matches!(
         command,
         Command::RateLimit { .. }
             | Command::Claim { .. }
             | Command::Begin { .. }
             | Command::Renew { .. }
             | Command::Interrupt { .. }
-    ) {
-        task.limited_in_row = 0;
-    }
+    )
+}
+
+/// Open at once, or after a cool-down where the loop failed fast too often.
+fn give_back(task: &mut Task, policy: &QueuePolicy, now: UnixMillis) {
+    open(task, now);
+    let cool_down = policy.fast_failures.and_then(|rule| rule.cool_down_ms(task.fast_failures));
+    task.next_eligible_at = cool_down.map(|wait_ms| now.plus_ms(wait_ms));
 }
 
 fn grant(task: &mut Task, agent: &Option<String>, ttl_ms: i64, now: UnixMillis) {
@@ -378,9 +434,21 @@ fn grant(task: &mut Task, agent: &Option<String>, ttl_ms: i64, now: UnixMillis) 
     task.started_at = Some(now);
 }
 
+/// Moves the end of a lease to a later time, never to an earlier one: the holder was promised the present one.
+fn extend(task: &mut Task, until: UnixMillis) {
+    task.lease_expires_at = task.lease_expires_at.max(Some(until));
+}
+
 fn begin_iteration(task: &mut Task) {
     task.iteration = task.iteration.saturating_add(1);
     task.tries = task.tries.saturating_add(1);
+}
+
+/// Counts an iteration that did not pass if it was fast; a slower one ends the row.
+fn count_fast_failure(task: &mut Task, policy: &QueuePolicy, now: UnixMillis) {
+    let took_ms = task.started_at.map_or(i64::MAX, |started| now.age_ms_of(started));
+    let is_fast = policy.fast_failures.is_some() && took_ms < limits::FAST_RUN_MS;
+    task.fast_failures = if is_fast { task.fast_failures.saturating_add(1) } else { 0 };
 }
 
 /// Whether an iteration that is under way ends without having passed or failed, and so was no try.
@@ -413,7 +481,7 @@ fn open(task: &mut Task, now: UnixMillis) {
 
 fn start_over(task: &mut Task, now: UnixMillis) {
     open(task, now);
-    (task.attempts, task.tries) = (0, 0);
+    (task.attempts, task.tries, task.fast_failures) = (0, 0, 0);
     (task.fail_reason, task.result) = (None, None);
 }
 
@@ -428,6 +496,7 @@ fn finish_well(task: &mut Task, result: &Option<Json>, now: UnixMillis) {
     let assignee = task.assignee.take();
     finish(task, Done, now);
     task.assignee = assignee;
+    task.fast_failures = 0;
     // In the journal `null` means gone, so a result of `null` is none.
     task.result = result.clone().filter(|result| result.as_str() != "null");
 }
@@ -457,15 +526,16 @@ fn end_badly(task: &mut Task, policy: &QueuePolicy, counted: bool, reason: &str,
     }
 }
 
-fn end_rate_limited(task: &mut Task, blocked_until: Option<UnixMillis>, now: UnixMillis) {
+fn end_rate_limited(task: &mut Task, limit: &RateLimit, now: UnixMillis) {
     task.limited_in_row = task.limited_in_row.saturating_add(1);
     let in_row = task.limited_in_row;
-    if in_row >= limits::RATE_LIMITED_IN_ROW {
-        return park(task, format!("rate limited {in_row} times in a row"));
+    if in_row >= limits::RATE_LIMITED_IN_ROW && limit.others_succeed {
+        return park(task, format!("rate limited {in_row} times in a row while other calls succeeded"));
     }
     open(task, now);
-    let earliest = now.plus_ms(backoff::after_rate_limit(in_row));
-    task.next_eligible_at = Some(blocked_until.map_or(earliest, |until| until.max(earliest)));
+    let backoff = limit.backoff.unwrap_or(backoff::AFTER_RATE_LIMIT);
+    let earliest = now.plus_ms(backoff.after(in_row));
+    task.next_eligible_at = Some(limit.blocked_until.map_or(earliest, |until| until.max(earliest)));
 }
 
 /// The documentation's diagram, made from [`TABLE`]: one arrow per pair of states, with its verbs.

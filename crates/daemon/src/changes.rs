@@ -11,7 +11,7 @@ const LISTEN: Duration = Duration::from_secs(30);
 /// How long a watcher of a file sleeps at most before it looks whether anybody still wants to know.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Changes by others, and sometimes nothing at all.
+/// Changes of the store.
 pub struct Changes {
     told: mpsc::Receiver<()>,
 }
@@ -24,9 +24,13 @@ impl Changes {
             AnyStore::Sqlite(store) => {
                 let mut version = store.data_version()?;
                 std::thread::spawn(move || {
-                    while version.wait(LOOK).is_ok() && !tell.is_closed() {
-                        // A full channel means that they are told already.
-                        let _told = tell.try_send(());
+                    while let Ok(has_changed) = version.wait(LOOK)
+                        && !tell.is_closed()
+                    {
+                        if has_changed {
+                            // A full channel means that they are told already.
+                            let _told = tell.try_send(());
+                        }
                     }
                 });
             }
@@ -34,8 +38,9 @@ impl Changes {
                 let mut listener = store.listen().await?;
                 tokio::spawn(async move {
                     while !tell.is_closed() {
-                        listener.wait(LISTEN).await;
-                        let _told = tell.try_send(());
+                        if listener.wait(LISTEN).await {
+                            let _told = tell.try_send(());
+                        }
                     }
                 });
             }

@@ -134,6 +134,13 @@ impl RunFolder {
         stream.write_all(&line(&ask)?)?;
         let mut text = String::new();
         BufReader::new(stream.take(LINE_BYTES * 1_024)).read_line(&mut text)?;
+        if text.is_empty() {
+            let problem = format!(
+                "the daemon did not answer within {} s; it may be waiting for its store",
+                PATIENCE.as_secs()
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+        }
         serde_json::from_str(&text).map(Some).map_err(io::Error::other)
     }
 }
@@ -181,6 +188,8 @@ async fn answer(stream: UnixStream, manager: mpsc::Sender<Request>) -> io::Resul
     to.write_all(&line(&answer)?).await?;
     if let Ask::Down { now } = ask {
         let urgency = if now { Urgency::Tell } else { Urgency::Ask };
+        // The manager may be waiting for a server that is away.
+        rota_store::postgres::stop_waiting_after(crate::signals::PARTING);
         // One that does not hear it any more is ending.
         let _told = manager.send(Request::Down(urgency)).await;
     }

@@ -1,25 +1,32 @@
 //! One iteration of a loop: a fresh folder, the agent and the validation under a shim, a verdict. Knows nothing of the
 //! store.
+//!
+//! The agent is told about its folder ([`Folders::of_iteration`]). Logs, verdict and feedback are records of the
+//! daemon's own ([`Folders::records`]), which the next prompt is made from.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rota_core::{LeaseId, Task};
-use tokio::sync::watch;
+use rota_store::intents::add::NewTask;
 
+use crate::boot::BootTime;
+use crate::children;
 use crate::config::{LoopKind, Program};
-use crate::folders::{Folders, numbered};
-use crate::prompt::{self, Earlier};
+use crate::files::{self, Dir, Owner, off_runtime};
+use crate::folders::{ARTIFACTS, Folders, Place, numbered};
+use crate::prompt::{self, Background, Earlier};
 use crate::runner::environment::{self, Environment};
-use crate::runner::output::{last_line, tail};
+use crate::runner::output::{TAIL_BYTES, last_line};
 use crate::runner::process::{Meaning, in_words, status_of};
+use crate::runner::retry_after;
 use crate::shim::attend::{self, End, Shims};
-use crate::shim::orders::Orders;
+use crate::shim::orders::OrderReceiver;
 use crate::shim::record::{self, Run, RunRecord, Step, Unattended, Why};
-use crate::worktree;
+use crate::worktree::Worktrees;
 
 /// How much output of one program is kept.
 const OUTPUT_BYTES: u64 = 64 * 1_024 * 1_024;
@@ -27,13 +34,19 @@ const OUTPUT_BYTES: u64 = 64 * 1_024 * 1_024;
 const FEEDBACK_BYTES: usize = 8 * 1_024;
 /// How many earlier iterations are told of.
 const PROGRESS_LINES: u32 = 20;
+/// The longest note about an earlier iteration that is read.
+const NOTE_BYTES: u64 = 64 * 1_024;
 /// What is said of a run whose shim was killed.
 const LOST: &str = "lost: its shim was killed, and what it left behind was ended";
+
+/// What is said of a run whose shim was stopped by a signal.
+pub const SHIM_STOPPED: &str = "its shim was stopped by a signal (SIGSTOP), so the agent was ended";
 
 /// What an agent prints.
 pub const OUTPUT: &str = "output.log";
 /// What the validation prints.
 pub const VALIDATION: &str = "validate.log";
+const PROMPT: &str = "prompt.md";
 const VERDICT: &str = "verdict.txt";
 const FEEDBACK: &str = "feedback.txt";
 
@@ -54,6 +67,23 @@ pub struct Iteration {
     pub scope: String,
     /// Who starts it.
     pub shims: Arc<Shims>,
+    /// Why the loop was started over, if it was.
+    pub started_over: Option<String>,
+    /// The worktrees of the workspace.
+    pub worktrees: Arc<Worktrees>,
+    /// Where it is; found out once, on a thread for blocking work.
+    pub paths: Arc<OnceLock<Paths>>,
+}
+
+/// The folders of one iteration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Paths {
+    /// The agent's.
+    folder: PathBuf,
+    /// The daemon's.
+    records: PathBuf,
+    /// The directory that the agent is started in.
+    workplace: PathBuf,
 }
 
 /// What came of it, and the run's record, which nobody else may take up before it is removed.
@@ -75,7 +105,10 @@ pub enum Verdict {
         why: String,
     },
     /// The API pushed back.
-    RateLimited,
+    RateLimited {
+        /// How long the agent asks to wait.
+        retry_after_secs: Option<u64>,
+    },
     /// A person must look at it.
     NeedsPerson {
         /// Why.
@@ -97,87 +130,185 @@ impl Iteration {
         self.task.iteration
     }
 
-    fn folder(&self) -> PathBuf {
-        self.folders.of_iteration(&self.task.id, self.number())
+    /// The loop, as its folders are named.
+    pub fn place(&self) -> Place {
+        Place::of(&self.task)
     }
 
-    /// Where the agent leaves what others need.
-    pub fn artifacts(&self) -> PathBuf {
-        self.folder().join("artifacts")
+    fn paths(&self) -> &Paths {
+        self.paths.get_or_init(|| {
+            let place = self.place();
+            let workplace = if self.kind.worktree {
+                self.folders.worktree(&place)
+            } else {
+                self.folders.workspace.clone()
+            };
+            Paths {
+                folder: self.folders.of_iteration(&place, self.number()),
+                records: self.folders.records(&place, self.number()),
+                workplace,
+            }
+        })
     }
 
-    /// The same, from the loop's folder.
-    pub fn artifacts_from_loop(&self) -> String {
-        format!("iterations/{}/artifacts", numbered(self.number()))
+    /// Does something with files on a thread for blocking work.
+    async fn off_runtime<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> std::io::Result<T> + Send + 'static,
+    ) -> std::io::Result<T> {
+        let this = self.clone();
+        off_runtime(move || work(&this)).await
+    }
+
+    /// The children that the agent left in its artifacts, or what is wrong with them.
+    pub async fn children(&self, queue: &'static str) -> Result<Vec<NewTask>, String> {
+        let read = self.off_runtime(move |this| {
+            let folder = match Dir::open(&this.paths().folder) {
+                Ok(folder) => folder,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(Vec::new())),
+                Err(error) => return Err(error),
+            };
+            Ok(children::read(&children::Parent {
+                id: &this.task.id,
+                iteration: this.number(),
+                queue,
+                folder: &folder,
+                owner: this.folders.owner(),
+                artifacts_from_loop: &format!("iterations/{}/{ARTIFACTS}", numbered(this.number())),
+            }))
+        });
+        read.await.unwrap_or_else(|error| Err(format!("{}: {error}", children::FILE)))
     }
 
     /// Runs it to its end. Trouble with files is a failure of this loop and of no other.
-    pub async fn run(&self, orders: watch::Receiver<Orders>) -> Finished {
+    pub async fn run(&self, orders: OrderReceiver) -> Finished {
         let finished = self.attempt(orders).await;
-        self.finish(finished)
+        self.finish(finished).await
     }
 
     /// Goes on with a run that another daemon began.
-    pub async fn resume(&self, record: RunRecord, orders: watch::Receiver<Orders>) -> Finished {
+    pub async fn resume(&self, record: RunRecord, orders: OrderReceiver) -> Finished {
         let resumed = async {
             let (end, taken) = attend::adopt(&record, orders).await?;
             let verdict = match end {
                 End::NeverBegun => Verdict::Stopped,
-                end => self.verdict(end),
+                end => self.judge(end).await,
             };
             Ok(Finished { verdict, run: Some((record, taken)) })
         };
         let finished = resumed.await;
-        self.finish(finished)
+        self.finish(finished).await
     }
 
-    fn finish(&self, finished: std::io::Result<Finished>) -> Finished {
+    async fn finish(&self, finished: std::io::Result<Finished>) -> Finished {
         let finished = finished.unwrap_or_else(|error| Finished {
             verdict: Verdict::Failed { reason: error.to_string() },
             run: None,
         });
+        let line = in_a_line(&finished.verdict);
         // Only people and the next prompt read it.
-        let _noted = std::fs::write(self.folder().join(VERDICT), in_a_line(&finished.verdict));
+        let _noted = self.off_runtime(move |this| this.note(VERDICT, line.as_bytes())).await;
         finished
     }
 
-    async fn attempt(&self, mut orders: watch::Receiver<Orders>) -> std::io::Result<Finished> {
-        let folder = self.folder();
-        let named = |error: std::io::Error| std::io::Error::other(format!("{}: {error}", folder.display()));
-        std::fs::create_dir_all(self.artifacts()).map_err(named)?;
-        let prompt = folder.join("prompt.md");
-        std::fs::write(&prompt, self.prompt()).map_err(named)?;
-        let workplace = if self.kind.worktree {
-            worktree::ensure(&self.folders, &self.task.id).await?
-        } else {
-            self.folders.workspace.clone()
-        };
+    /// Writes one of the daemon's files about this iteration.
+    fn note(&self, file: &str, text: &[u8]) -> std::io::Result<()> {
+        Dir::open(&self.paths().records)?.write(file, text)
+    }
+
+    /// Creates the folders and writes the prompt.
+    fn prepare(&self) -> std::io::Result<PathBuf> {
+        let made = self.folders.create_iteration(&self.task)?;
+        made.folder.write(PROMPT, self.prompt().as_bytes())?;
+        self.folders.hand_over(&made.path)?;
+        Ok(self.paths().folder.join(PROMPT))
+    }
+
+    async fn attempt(&self, mut orders: OrderReceiver) -> std::io::Result<Finished> {
+        let prompt = self.off_runtime(Self::prepare).await?;
         let without_run = |verdict| Ok(Finished { verdict, run: None });
+        if let Some(reason) = self.worktrees.refusal().filter(|_| self.kind.worktree) {
+            return without_run(Verdict::NeedsPerson { reason: reason.to_owned() });
+        }
+        if self.kind.worktree {
+            let place = self.place();
+            // Git is ended with the lease, as an agent is.
+            tokio::select! {
+                made = self.worktrees.ensure(&place) => drop(made?),
+                verdict = must_end(&mut orders) => return without_run(verdict),
+            }
+        }
         let Some(agent) = &self.kind.run else {
             return without_run(Verdict::NeedsPerson {
                 reason: "nothing is configured to run this kind".to_owned(),
             });
         };
         // What is ordered from here on is passed on to the shim.
-        let told = *orders.borrow_and_update();
+        let told = orders.latest();
         if told.end.is_some() {
             return without_run(Verdict::Stopped);
         }
         let mut steps = vec![self.step(agent, &prompt, OUTPUT)];
         steps.extend(self.kind.validate.as_ref().map(|validate| self.step(validate, &prompt, VALIDATION)));
+        let paths = self.paths();
         let run = Run {
             marker: record::marker(),
             lease: self.lease.to_string(),
             scope: self.scope.clone(),
             iteration: Some(self.number()),
-            folder: workplace,
+            folder: paths.workplace.clone(),
             steps,
-            exit: Some(folder.join("exit.json")),
+            exit: Some(paths.records.join("exit.json")),
             until: told.until,
+            user: self.folders.agents.as_ref().map(|agents| agents.ids()),
+            started: BootTime::now(),
         };
-        let (record, line) = self.shims.start(run, self.variables(&prompt), None)?;
-        let (end, taken) = attend::follow(&record, line, orders).await?;
-        Ok(Finished { verdict: self.verdict(end), run: Some((record, taken)) })
+        let (shims, variables) = (Arc::clone(&self.shims), self.variables(&prompt));
+        // Without a time limit: a run that was begun must be followed.
+        let started = tokio::task::spawn_blocking(move || shims.start(run, variables, None)).await;
+        let (record, line) = started.map_err(std::io::Error::other)??;
+        let (end, taken) =
+            attend::follow(&record, line, orders).await.map_err(|error| match error.kind() {
+                ErrorKind::NotFound => {
+                    std::io::Error::other("the record of its run was removed while it ran")
+                }
+                _ => files::at(record.path(), error),
+            })?;
+        Ok(Finished { verdict: self.judge(end).await, run: Some((record, taken)) })
+    }
+
+    /// What an end means, once the commits and files that the agent left are looked at.
+    async fn judge(&self, end: End) -> Verdict {
+        let judged = async {
+            if self.kind.worktree {
+                self.worktrees.collect(&self.place()).await?;
+            }
+            self.off_runtime(|this| Ok(this.verdict_on_files(end))).await
+        };
+        judged.await.unwrap_or_else(|error| Verdict::Failed { reason: error.to_string() })
+    }
+
+    fn verdict_on_files(&self, end: End) -> Verdict {
+        let verdict = self.verdict(end);
+        let Some(removed) = self.removed() else { return verdict };
+        match verdict {
+            Verdict::Passed => self.not_passed(format!("the agent removed {removed}"), &self.said(OUTPUT)),
+            Verdict::NotPassed { why } => {
+                self.not_passed(format!("{why}, and the agent removed {removed}"), &self.said(OUTPUT))
+            }
+            other => other,
+        }
+    }
+
+    /// The folder that the agent removed, if it removed one.
+    fn removed(&self) -> Option<String> {
+        let is_gone = |path: &Path| Dir::open(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let paths = self.paths();
+        if is_gone(&paths.folder) {
+            return Some(format!("its folder {}", paths.folder.display()));
+        }
+        let is_gone = self.kind.worktree && is_gone(&paths.workplace);
+        is_gone.then(|| format!("its worktree {}", paths.workplace.display()))
     }
 
     /// What an end means.
@@ -194,6 +325,7 @@ impl Iteration {
         match exit.why {
             Why::Stopped => Verdict::Stopped,
             Why::LeaseLost => Verdict::LeaseLost,
+            Why::ShimStopped => Verdict::Failed { reason: SHIM_STOPPED.to_owned() },
             Why::TimedOut if is_validation => {
                 self.not_passed("the validation timed out".to_owned(), &self.said(VALIDATION))
             }
@@ -214,7 +346,7 @@ impl Iteration {
     fn agent_ended(&self, status: ExitStatus) -> Verdict {
         match Meaning::of(status) {
             Meaning::Done => Verdict::Passed,
-            Meaning::RateLimited => Verdict::RateLimited,
+            Meaning::RateLimited => Verdict::RateLimited { retry_after_secs: self.retry_after() },
             Meaning::NeedsPerson => {
                 let said = self.said(OUTPUT);
                 let reason = last_line(&said).unwrap_or("the agent asks for a person (exit code 77)");
@@ -224,6 +356,16 @@ impl Iteration {
                 self.not_passed(format!("the agent ended with {}", in_words(status)), &self.said(OUTPUT))
             }
         }
+    }
+
+    /// How long a limited agent asks to wait: by its output, else by a file among its artifacts.
+    fn retry_after(&self) -> Option<u64> {
+        let path = format!("{ARTIFACTS}/{}", retry_after::FILE);
+        let file = || {
+            let folder = Dir::open(&self.paths().folder).ok()?;
+            folder.read(&path, self.folders.owner(), retry_after::FILE_BYTES).ok()
+        };
+        retry_after::in_output(&self.said(OUTPUT)).or_else(|| retry_after::in_file(&file()?))
     }
 
     fn validated(&self, status: ExitStatus) -> Verdict {
@@ -243,31 +385,47 @@ impl Iteration {
             (Some(Program::Argv(words)), _) => format!("'{}'", words.first().map_or("", String::as_str)),
             _ => "the agent".to_owned(),
         };
+        // Without its folder, it is not the program that is missing.
+        if self.removed().is_some() {
+            return Verdict::NotPassed { why: format!("{program} could not be started") };
+        }
         Verdict::NeedsPerson { reason: format!("cannot start {program}: {error}") }
     }
 
     /// The end of what a program printed.
     fn said(&self, file: &str) -> String {
         // A log that is not there costs the next iteration a hint.
-        tail(&self.folder().join(file)).unwrap_or_else(|_| String::new())
+        let tail = Dir::open(&self.paths().records)
+            .and_then(|records| records.tail(file, Owner::Us, TAIL_BYTES as u64));
+        String::from_utf8_lossy(&tail.unwrap_or_else(|_| Vec::new())).into_owned()
     }
 
     /// Notes what the next iteration should know.
     fn not_passed(&self, why: String, said: &str) -> Verdict {
-        self.note_feedback(&why, said);
+        self.write_feedback(&why, said);
         Verdict::NotPassed { why }
     }
 
+    /// Notes that an iteration that had passed by itself did not pass after all.
+    pub async fn note_refused(&self, why: String) {
+        let noted = self.off_runtime(move |this| {
+            this.write_feedback(&why, "");
+            this.note(VERDICT, format!("{NOT_PASSED}{why}").as_bytes())
+        });
+        // Only people and the next prompt read it.
+        let _noted = noted.await;
+    }
+
     /// Writes down what the next iteration is told.
-    pub fn note_feedback(&self, why: &str, said: &str) {
+    fn write_feedback(&self, why: &str, said: &str) {
         let start = said.len().saturating_sub(FEEDBACK_BYTES);
         let start = (start..=said.len()).find(|start| said.is_char_boundary(*start)).unwrap_or(said.len());
         // A missing note costs the agent a hint, not the loop its turn.
-        let _noted = std::fs::write(self.folder().join(FEEDBACK), format!("{why}\n\n{}", &said[start..]));
+        let _noted = self.note(FEEDBACK, format!("{why}\n\n{}", &said[start..]).as_bytes());
     }
 
     fn step(&self, program: &Program, prompt: &Path, output: &str) -> Step {
-        let artifacts = self.artifacts();
+        let artifacts = self.paths().folder.join(ARTIFACTS);
         let replaced = |word: &String| -> OsString {
             let mut word = word.replace("{task}", self.task.id.as_str());
             for (name, path) in [("{prompt}", prompt), ("{artifacts}", artifacts.as_path())] {
@@ -282,7 +440,7 @@ impl Iteration {
         let timeout = self.kind.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         Step {
             argv,
-            output: Some(self.folder().join(output)),
+            output: Some(self.paths().records.join(output)),
             output_bytes: OUTPUT_BYTES,
             timeout_ms: timeout,
         }
@@ -290,14 +448,18 @@ impl Iteration {
 
     /// All that the agent and the validation see.
     fn variables(&self, prompt: &Path) -> Environment {
-        let mut environment = environment::passed(&self.kind.pass_env, std::env::vars_os());
+        let mut environment = environment::passed(&self.kind.pass_env, rota_store::environment::vars_os());
+        if let Some(agents) = &self.folders.agents {
+            let own = [("HOME", agents.home.as_os_str()), ("USER", agents.name.as_ref())];
+            environment.extend(own.map(|(name, value)| (name.into(), value.to_owned())));
+        }
         environment.extend(self.kind.env.iter().map(|(name, value)| (name.into(), value.into())));
         environment.extend(self.environment.clone());
         for (name, value) in [
             ("ROTA_TASK", OsString::from(self.task.id.as_str())),
             ("ROTA_LEASE", self.lease.to_string().into()),
             ("ROTA_ITERATION", self.number().to_string().into()),
-            ("ROTA_ARTIFACTS", self.artifacts().into_os_string()),
+            ("ROTA_ARTIFACTS", self.paths().folder.join(ARTIFACTS).into_os_string()),
             ("ROTA_PROMPT", prompt.as_os_str().to_owned()),
         ] {
             environment.insert(name.into(), value);
@@ -307,23 +469,66 @@ impl Iteration {
 
     fn prompt(&self) -> String {
         let first = self.number().saturating_sub(PROGRESS_LINES).max(1);
+        let place = self.place();
         let read = |number: u32, file: &str| {
-            std::fs::read_to_string(self.folders.of_iteration(&self.task.id, number).join(file)).ok()
+            let records = Dir::open(&self.folders.records(&place, number)).ok()?;
+            String::from_utf8(records.read(file, Owner::Us, NOTE_BYTES).ok()?).ok()
         };
         let earlier: Vec<Earlier> = (first..self.number())
             .filter_map(|number| Some(Earlier { number, verdict: read(number, VERDICT)? }))
             .collect();
-        let feedback = (first..self.number()).rev().find_map(|number| read(number, FEEDBACK));
-        prompt::text(&self.task, self.kind.max_iterations, &earlier, feedback.as_deref())
+        let feedback = last_not_passed(&earlier).and_then(|number| Some((number, read(number, FEEDBACK)?)));
+        let background = Background { earlier, started_over: self.started_over.clone(), feedback };
+        prompt::text(&self.task, self.kind.max_iterations, &background)
     }
 }
+
+/// Waits until the run is ordered to end, or its lease is about to.
+async fn must_end(orders: &mut OrderReceiver) -> Verdict {
+    loop {
+        let told = orders.latest();
+        let left = BootTime::now().until(told.until.stop_at);
+        if told.end.is_some() {
+            return Verdict::Stopped;
+        }
+        if left.is_zero() {
+            return Verdict::LeaseLost;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(left) => {}
+            changed = orders.changed() => {
+                if changed.is_err() {
+                    return Verdict::Stopped;
+                }
+            }
+        }
+    }
+}
+
+/// The iteration whose feedback still counts: the last that did not pass, unless a later one passed. Those that ended
+/// without a verdict say nothing about it.
+fn last_not_passed(earlier: &[Earlier]) -> Option<u32> {
+    let judged = |iteration: &&Earlier| iteration.is_not_passed() || iteration.verdict == PASSED;
+    earlier.iter().rev().find(judged).filter(|last| last.is_not_passed()).map(|last| last.number)
+}
+
+impl Earlier {
+    fn is_not_passed(&self) -> bool {
+        self.verdict.starts_with(NOT_PASSED)
+    }
+}
+
+/// How the line of a passed iteration reads.
+const PASSED: &str = "passed";
+/// How the line of an iteration that did not pass begins.
+const NOT_PASSED: &str = "not passed: ";
 
 /// For people, and for the next prompt.
 pub fn in_a_line(verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Passed => "passed".to_owned(),
-        Verdict::NotPassed { why } => format!("not passed: {why}"),
-        Verdict::RateLimited => "rate limited".to_owned(),
+        Verdict::Passed => PASSED.to_owned(),
+        Verdict::NotPassed { why } => format!("{NOT_PASSED}{why}"),
+        Verdict::RateLimited { .. } => "rate limited".to_owned(),
         Verdict::NeedsPerson { reason } => format!("needs a person: {reason}"),
         Verdict::Failed { reason } => format!("failed: {reason}"),
         Verdict::Stopped => "stopped".to_owned(),

@@ -11,8 +11,20 @@ pub struct Earlier {
     pub verdict: String,
 }
 
+/// What an iteration is told beside its task.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Background {
+    /// How earlier iterations ended.
+    pub earlier: Vec<Earlier>,
+    /// Why the loop was started over.
+    pub started_over: Option<String>,
+    /// The last iteration that did not pass since the loop last passed, and what it lacked.
+    pub feedback: Option<(u32, String)>,
+}
+
 /// The whole text of `prompt.md`. What comes from others is marked as such.
-pub fn text(task: &Task, max_iterations: u32, earlier: &[Earlier], feedback: Option<&str>) -> String {
+pub fn text(task: &Task, max_iterations: u32, background: &Background) -> String {
+    let Background { earlier, started_over, feedback } = background;
     let mut text = format!("# {}\n\n", one_line(&task.title));
     let mut facts = vec![format!("task `{}`", one_line(task.id.as_str()))];
     facts.extend(task.kind.iter().map(|kind| format!("kind `{}`", one_line(kind))));
@@ -29,14 +41,17 @@ pub fn text(task: &Task, max_iterations: u32, earlier: &[Earlier], feedback: Opt
             text.push_str(&format!("{number}. {}\n", one_line(step)));
         }
     }
+    if let Some(reason) = started_over {
+        text.push_str(&format!("\n## Why it was started over\n\n{}", fenced(reason)));
+    }
     if !earlier.is_empty() {
         text.push_str("\n## Progress\n\n");
         for iteration in earlier {
             text.push_str(&format!("- iteration {}: {}\n", iteration.number, one_line(&iteration.verdict)));
         }
     }
-    if let Some(feedback) = feedback {
-        text.push_str(&format!("\n## Feedback of the last iteration\n\n{}", fenced(feedback)));
+    if let Some((number, feedback)) = feedback {
+        text.push_str(&format!("\n## Feedback of iteration {number}\n\n{}", fenced(feedback)));
     }
     text
 }
@@ -69,13 +84,17 @@ mod tests {
         (task.iteration, task.tries, task.kind) = (3, 2, Some("ralph".into()));
         task.description = Some("Write it.".into());
         task.steps = vec!["one".into()];
-        let earlier = [Earlier { number: 2, verdict: "not passed: exit code 1".into() }];
-        let text = text(&task, 5, &earlier, Some("a ``` b\n"));
+        let background = Background {
+            earlier: vec![Earlier { number: 2, verdict: "not passed: exit code 1".into() }],
+            started_over: Some("The wheel is square.".into()),
+            feedback: Some((2, "a ``` b\n".into())),
+        };
+        let text = text(&task, 5, &background);
         assert_eq!(
             text,
             "# Add\\na test\n\ntask `r1`, kind `ralph`, iteration 3, try 2 of 5\n\n## What to do\n\nWrite it.\n\n\
-             ## Steps\n\n1. one\n\n## Progress\n\n- iteration 2: not passed: exit code 1\n\n\
-             ## Feedback of the last iteration\n\n````text\na ``` b\n````\n"
+             ## Steps\n\n1. one\n\n## Why it was started over\n\n```text\nThe wheel is square.\n```\n\n## Progress\n\n- iteration 2: not passed: exit code 1\n\n\
+             ## Feedback of iteration 2\n\n````text\na ``` b\n````\n"
         );
     }
 }

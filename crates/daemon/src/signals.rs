@@ -1,5 +1,7 @@
 //! The signals that ask a program of ours to stop: the first politely, the second at once.
 
+use std::time::Duration;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::runner::terminate::Urgency;
@@ -27,6 +29,7 @@ impl Signals {
     pub fn catch(hangup: Hangup) -> std::io::Result<Self> {
         let ends = hangup == Hangup::Ends && !hangup_is_ignored();
         let hangup = if ends { Some(signal(SignalKind::hangup())?) } else { None };
+        bound_waiting()?;
         Ok(Self {
             term: signal(SignalKind::terminate())?,
             int: signal(SignalKind::interrupt())?,
@@ -51,6 +54,23 @@ impl Signals {
         self.seen += 1;
         if self.seen == 1 { Urgency::Ask } else { Urgency::Tell }
     }
+}
+
+/// From the first signal on, a server that is away is waited for only so long. With the ten seconds in which results are
+/// offered to it again, whoever asked us to stop waits less than half a minute.
+pub(crate) const PARTING: Duration = Duration::from_secs(15);
+
+/// Not left to whoever waits for the next signal, which may be busy waiting for the server.
+fn bound_waiting() -> std::io::Result<()> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        rota_store::postgres::stop_waiting_after(PARTING);
+    });
+    Ok(())
 }
 
 /// As the kernel says; where it does not, it counts as ignored, which changes nothing.

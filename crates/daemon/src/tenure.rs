@@ -24,9 +24,22 @@ impl Sent {
     }
 }
 
+/// Whether a lease may be renewed now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Renewal {
+    /// Not due, or its shim has not answered yet.
+    NotYet,
+    /// Due, and its shim has answered.
+    Due,
+    /// Due, but its shim does not answer. Reported once for each silence.
+    Silent,
+}
+
 /// A lease that was granted or renewed.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldLease {
+    /// When to ping its shim, so that the answer is there by the renewal.
+    pub ping_at: Instant,
     /// When to renew it.
     pub renew_at: Instant,
     /// When it ends.
@@ -46,6 +59,7 @@ impl HeldLease {
     /// For so long.
     pub fn lasting(length: Duration, sent: Sent) -> Self {
         Self {
+            ping_at: sent.at + length / 4,
             renew_at: sent.at + (length / 3).max(Duration::from_millis(10)),
             expires_at: sent.at + length,
             tenure: Tenure::since(sent.boot, length),

@@ -8,8 +8,8 @@ use sha2::Sha256;
 
 use crate::Token;
 
-/// What every lease's token begins with; an operator's token has no dot in it.
-const PREFIX: &str = "lease.";
+/// The beginning of every lease token; an operator's token has no dot in it.
+pub const PREFIX: &str = "lease.";
 
 /// The lease that a caller speaks for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

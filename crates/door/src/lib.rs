@@ -5,6 +5,7 @@
 //! of its lease and may do what the lease allows.
 
 mod claim;
+mod connections;
 mod hosts;
 mod token;
 
@@ -15,7 +16,8 @@ use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-pub use claim::LeaseClaim;
+pub use claim::{LeaseClaim, PREFIX as LEASE_PREFIX};
+pub use connections::{Connections, FIRST_REQUEST, Requests, Slot};
 pub use hosts::Hosts;
 pub use token::{Token, TokenFault};
 

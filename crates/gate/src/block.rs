@@ -151,6 +151,10 @@ impl Block {
         self.quota_until
     }
 
+    pub fn set_backoff(&mut self, backoff: Backoff) {
+        self.backoff = backoff;
+    }
+
     pub fn longest_backoff(&self) -> Duration {
         Duration::from_micros(self.backoff.max_micros)
     }

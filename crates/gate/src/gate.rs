@@ -87,7 +87,8 @@ impl Gate {
     }
 
     /// Builds a gate whose block is kept in a store under the upstream's name. It takes over the block it
-    /// finds there, and it ramps up: what the last process did in the current window is not known.
+    /// finds there. A gate that finds a block, or one that ended within the recovery period, ramps from
+    /// the block's end; any other begins at full speed.
     ///
     /// # Errors
     /// A value of the configuration is not allowed, or the store failed.
@@ -100,8 +101,17 @@ impl Gate {
         let saver = Saver::new(store, upstream);
         let desk = Desk::new(gate, Clock::start(), Some(saver));
         let gate = Self { desk: Arc::new(desk) };
-        gate.refresh_block()?;
-        gate.desk.with(|gate, now| gate.ramp_up(now));
+        let Some(saver) = gate.desk.saver() else { return Ok(gate) };
+        if let Some(stored) = saver.load()? {
+            let unix_ms = saver.unix_millis();
+            let ended_ago = stored.ended_ago(unix_ms).filter(|ago| *ago < config.recovery_period);
+            gate.desk.with(|gate, now| {
+                gate.adopt_block(now, unix_ms, stored);
+                if let Some(ended_ago) = ended_ago {
+                    gate.resume_ramp(now, ended_ago);
+                }
+            });
+        }
         Ok(gate)
     }
 
@@ -216,6 +226,29 @@ impl Gate {
     /// Ends a block, a quota's too, and forgets the hits; the gate ramps up from here.
     pub fn unblock(&self) {
         self.desk.with_saving(|gate, now| gate.unblock(now));
+    }
+
+    /// Takes over another configuration at once: slots, windows, groups, waits. Requests that run go on, waiters keep
+    /// their time of arrival, and starts that were counted stay counted.
+    ///
+    /// ```
+    /// use rota_gate::{Gate, GateConfig};
+    ///
+    /// let gate = Gate::new(GateConfig::default())?;
+    /// gate.reconfigure(&GateConfig { max_concurrent: 3, ..GateConfig::default() })?;
+    /// assert_eq!(gate.state().slots, 3);
+    /// # Ok::<(), rota_gate::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A value is not allowed; nothing changed.
+    pub fn reconfigure(&self, config: &GateConfig) -> Result<(), ConfigError> {
+        self.desk.with(|gate, now| gate.reconfigure(now, config))
+    }
+
+    /// The priority of a request that names none.
+    pub fn default_priority(&self) -> Priority {
+        self.desk.with(|gate, _| gate.default_priority)
     }
 
     /// Refuses everyone who waits or comes later. Requests that run go on.

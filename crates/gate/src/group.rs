@@ -42,6 +42,39 @@ impl Group {
         named.chain([rest]).collect()
     }
 
+    /// Every group of another configuration. A group of the same name goes on with what it has counted.
+    pub fn renewed(before: &mut Vec<Group>, config: &GateConfig, now: Moment, ramp: &Ramp) -> Vec<Group> {
+        let mut groups = Self::all(config);
+        for (index, group) in groups.iter_mut().enumerate() {
+            let Some(known) = before.iter().position(|known| known.name == group.name) else { continue };
+            let budget = config.budget(config.groups.get(index));
+            let known = before.swap_remove(known);
+            let models = std::mem::take(&mut group.models);
+            *group = known.with_limits(models, budget, now, ramp);
+        }
+        groups
+    }
+
+    /// The same group under other limits, without its waiters: they may belong to another group now.
+    fn with_limits(mut self, models: Vec<Box<str>>, budget: BudgetConfig, now: Moment, ramp: &Ramp) -> Self {
+        let margin = micros(budget.window_margin);
+        let window = micros(budget.rate_window).saturating_add(margin);
+        let renewed = |known: Option<TokenWindow>, limit: Option<u64>| {
+            let limit = limit?;
+            let mut tokens = known.unwrap_or_else(|| TokenWindow::new(limit, 0));
+            tokens.set_limits(limit, MINUTE_MICROS + margin);
+            Some(tokens)
+        };
+        self.models = models;
+        self.queue = Queue::default();
+        self.window.set_limits(budget.max_requests_per_window, window);
+        self.pace.set_limits(ramp.paced(now), budget.max_requests_per_window, window, budget.burst);
+        self.refilled = Moment::ZERO;
+        self.input = renewed(self.input.take(), budget.input_tokens_per_minute);
+        self.output = renewed(self.output.take(), budget.output_tokens_per_minute);
+        self
+    }
+
     fn new(name: &str, models: Vec<Box<str>>, budget: BudgetConfig) -> Self {
         let margin = micros(budget.window_margin);
         let window = micros(budget.rate_window).saturating_add(margin);
@@ -56,6 +89,16 @@ impl Group {
             held_back_until: Moment::ZERO,
             input: tokens(budget.input_tokens_per_minute),
             output: tokens(budget.output_tokens_per_minute),
+        }
+    }
+
+    /// The index of the group that takes requests for a model.
+    pub fn serving(groups: &[Group], model: Option<&str>) -> usize {
+        // The last one takes the rest, and need not be asked.
+        let rest = groups.len() - 1;
+        match model {
+            Some(model) => groups[..rest].iter().position(|group| group.serves(model)).unwrap_or(rest),
+            None => rest,
         }
     }
 
@@ -79,6 +122,11 @@ impl Group {
     pub fn opens_at(&self, now: Moment, ramp: &Ramp) -> Option<Moment> {
         let paced = ramp.when_paced(self.pace.opens_at()?)?;
         Some(self.windows_open_at(now)?.max(paced))
+    }
+
+    /// True while only the pacing of starts, and no window, holds the next one up.
+    pub fn is_pacing(&self, now: Moment, ramp: &Ramp) -> bool {
+        !self.pace.is_open(ramp.paced(now)) && self.windows_open_at(now).is_some_and(|opens| opens <= now)
     }
 
     /// When the windows alone, without pacing, allow the next start.

@@ -69,12 +69,14 @@
 //! | 429 | blocked until `max(so far, now + max(retry_after, backoff))`; backoff 5 s doubling to 120 s; the slot is free at once |
 //! | fifty 429s of calls that were in flight together | one hit; each may still lengthen the block by its own `retry_after` |
 //! | the block ends | slots and pace grow evenly over `recovery_period` |
+//! | a fresh start | no ramp; a restart within `recovery_period` of a block's end goes on with its ramp |
 //! | a success that started before the block's end | nothing |
 //! | a success that started after it | the hits are forgotten |
 //! | overload (529, 503) | no block; advice to try that call again after 0.5 s doubling to 16 s; slots and pace are halved and grow back |
 //! | `retry_after` above 300 s, or a quota | everyone is refused at once until the reset, or until [`Gate::unblock`] |
 //!
-//! A [`BlockStore`] keeps the block across restarts; see [`Gate::with_store`].
+//! A [`BlockStore`] keeps the block across restarts; see [`Gate::with_store`]. Limits can be changed while the gate
+//! runs; see [`Gate::reconfigure`].
 //!
 //! # Costs
 //!
@@ -96,6 +98,7 @@ mod priority;
 mod pure;
 mod queue;
 mod ramp;
+mod reconfigure;
 mod request;
 mod retry_after;
 mod saver;

@@ -39,6 +39,14 @@ impl Pace {
         self.full_at = self.full_at.max(u128::from(paced) * self.limit) + self.window;
     }
 
+    /// Takes over another limit, window and burst. As many starts are missing as before, at most a bucket's worth.
+    pub fn set_limits(&mut self, paced: u64, limit: u32, window_micros: u64, burst: u32) {
+        let missing = self.full_at.saturating_sub(u128::from(paced) * self.limit);
+        let missing = missing.div_ceil(self.window.max(1)).min(u128::from(burst));
+        *self = Self::new(limit, window_micros, burst);
+        self.full_at = u128::from(paced) * self.limit + missing * self.window;
+    }
+
     /// Leaves a single start in the bucket, `late` microseconds of paced time after `paced`.
     pub fn leave_one(&mut self, paced: u64, late: u64) {
         self.full_at = (u128::from(paced) + u128::from(late)) * self.limit + self.depth;
@@ -98,6 +106,17 @@ mod tests {
         assert_eq!(pace.opens_at(), Some(5 * SECOND + 1_200_000));
         pace.leave_one(9 * SECOND, 7);
         assert_eq!(pace.opens_at(), Some(9 * SECOND + 7));
+    }
+
+    #[test]
+    fn new_limits_keep_what_is_missing() {
+        let mut pace = Pace::new(50, 60 * SECOND, 10);
+        (0..10).for_each(|_| pace.record(0));
+        pace.set_limits(0, 60, 60 * SECOND, 5);
+        assert_eq!(pace.opens_at(), Some(SECOND), "a smaller bucket is empty, not in debt");
+        pace.set_limits(0, 60, 60 * SECOND, 20);
+        assert!(pace.is_open(0), "5 of 20 are missing");
+        pace.set_limits(0, u32::MAX, u64::MAX, u32::MAX);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! the one place where waiters are let through; every operation ends in it.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::block::{Backoff, Block, End, overload_wait};
@@ -71,6 +72,7 @@ pub(crate) struct Entry<N> {
     pub id: RequestId,
     pub priority: Priority,
     pub group: usize,
+    pub model: Option<Arc<str>>,
     pub arrived: Moment,
     pub phase: Phase,
     pub note: N,
@@ -120,8 +122,8 @@ const SMALL: usize = 64;
 #[derive(Debug)]
 pub struct PureGate<N = ()> {
     pub(crate) slots: usize,
-    spread_micros: u64,
-    default_priority: Priority,
+    pub(crate) spread_micros: u64,
+    pub(crate) default_priority: Priority,
     pub(crate) groups: Vec<Group>,
     pub(crate) ramp: Ramp,
     pub(crate) block: Block,
@@ -181,7 +183,7 @@ impl<N: Default> PureGate<N> {
         if self.block.is_quota(self.now) {
             return Err(Refusal::Quota { resets_in: self.block.quota_until().left(self.now) });
         }
-        let group = self.group_of(&request);
+        let group = Group::serving(&self.groups, request.model.as_deref());
         if self.can_start(group) {
             return Ok(Admission::Started(self.start_at_once(request, group)));
         }
@@ -194,7 +196,7 @@ impl<N: Default> PureGate<N> {
         if let Err(reason) = self.check_name(&request.id) {
             return Answer::Rejected(reason);
         }
-        let group = self.group_of(&request);
+        let group = Group::serving(&self.groups, request.model.as_deref());
         if let Some(retry_after) = self.limited_for(group) {
             self.counters.stats.rate_limited += 1;
             return Answer::RateLimited { retry_after };
@@ -341,12 +343,6 @@ impl<N: Default> PureGate<N> {
         self.refuse_waiters(Refusal::Rejected(RejectReason::Closed));
     }
 
-    /// Slows the gate down as after a block: what a restarted process does, whose window is forgotten.
-    pub fn ramp_up(&mut self, now: Moment) {
-        self.now = self.now.max(now);
-        self.begin_ramp(self.block.until().moment());
-    }
-
     pub(crate) fn longest_backoff(&self) -> Duration {
         self.block.longest_backoff()
     }
@@ -386,7 +382,7 @@ impl<N: Default> PureGate<N> {
     }
 
     /// The static key: a waiter of level L stands as if it had arrived L spreads later.
-    fn key(&self, arrived: Moment, priority: Priority) -> u64 {
+    pub(crate) fn key(&self, arrived: Moment, priority: Priority) -> u64 {
         let behind = self.spread_micros.saturating_mul(u64::from(priority.level()));
         arrived.plus_micros(behind).as_micros()
     }
@@ -400,15 +396,6 @@ impl<N: Default> PureGate<N> {
             Some(Phase::Queued) => Err(RejectReason::AlreadyQueued),
             Some(Phase::Granted { .. } | Phase::Running { .. }) => Err(RejectReason::AlreadyRunning),
             None => Ok(()),
-        }
-    }
-
-    fn group_of(&self, request: &Request) -> usize {
-        // The last one takes the rest, and need not be asked.
-        let rest = self.groups.len() - 1;
-        match &request.model {
-            Some(model) => self.groups[..rest].iter().position(|group| group.serves(model)).unwrap_or(rest),
-            None => rest,
         }
     }
 
@@ -462,10 +449,11 @@ impl<N: Default> PureGate<N> {
 
     fn register(&mut self, request: Request, group: usize, phase: Phase) -> Ticket {
         let priority = request.priority.unwrap_or(self.default_priority);
-        let id = request.id.clone();
-        let entry = Entry { id, priority, group, arrived: self.now, phase, note: N::default() };
+        let Request { id, model, .. } = request;
+        let name = id.clone();
+        let entry = Entry { id, priority, group, model, arrived: self.now, phase, note: N::default() };
         let ticket = self.entries.insert(entry);
-        let before = self.ids.insert(request.id, ticket);
+        let before = self.ids.insert(name, ticket);
         debug_assert!(before.is_none(), "names are checked before they are registered");
         ticket
     }
@@ -568,7 +556,7 @@ impl<N: Default> PureGate<N> {
         }
     }
 
-    fn begin_ramp(&mut self, at: Moment) {
+    pub(crate) fn begin_ramp(&mut self, at: Moment) {
         let at = at.max(self.now);
         for group in &mut self.groups {
             group.leave_one(self.now, at, &self.ramp);

@@ -33,6 +33,24 @@ impl Ramp {
         self.anchor = at.max(now);
     }
 
+    /// Goes on with a ramp that began `reach` microseconds ago, in an earlier process.
+    pub fn resume(&mut self, now: Moment, reach: u64) {
+        self.restart(now, now);
+        self.anchor_reach = reach.min(self.period_micros);
+    }
+
+    /// Takes over another recovery period. A gate that is half way up stays half way up.
+    pub fn set_period(&mut self, now: Moment, period_micros: u64) {
+        let (reach, before) = (self.reach(now), self.period_micros);
+        self.anchor_paced = self.paced(now);
+        self.anchor = self.anchor.max(now);
+        self.period_micros = period_micros;
+        self.anchor_reach = match before {
+            0 => period_micros,
+            before => (u128::from(reach) * u128::from(period_micros) / u128::from(before)) as u64,
+        };
+    }
+
     /// Halves the reach, without waiting.
     pub fn shrink(&mut self, now: Moment) {
         if now < self.anchor {
@@ -172,6 +190,29 @@ mod tests {
     }
 
     #[test]
+    fn a_new_period_keeps_the_share_of_the_slots() {
+        let mut ramp = ramping_from(secs(100));
+        ramp.set_period(secs(115), 60 * SECOND);
+        assert_eq!((ramp.slots(secs(115), 10), ramp.slots(secs(145), 10)), (5, 10));
+        ramp.set_period(secs(115), 0);
+        assert_eq!(ramp.slots(secs(115), 10), 10);
+        ramp.set_period(secs(116), PERIOD);
+        assert!(!ramp.is_ramping(secs(116)), "a gate at full speed stays there");
+        let mut blocked = ramping_from(secs(100));
+        blocked.set_period(secs(50), 10 * SECOND);
+        assert_eq!((blocked.slots(secs(105), 10), blocked.slots(secs(110), 10)), (5, 10));
+    }
+
+    #[test]
+    fn a_ramp_is_resumed_where_it_was() {
+        let mut ramp = Ramp::full(PERIOD);
+        ramp.resume(secs(0), 15 * SECOND);
+        assert_eq!((ramp.slots(secs(0), 10), ramp.slots(secs(15), 10)), (5, 10));
+        ramp.resume(secs(20), 99 * SECOND);
+        assert!(!ramp.is_ramping(secs(20)));
+    }
+
+    #[test]
     fn without_a_recovery_period_there_is_no_ramp() {
         let mut ramp = Ramp::full(0);
         ramp.restart(secs(1), secs(5));
@@ -217,6 +258,9 @@ mod tests {
             ramp.shrink(Moment::from_micros(now));
             let _ = (ramp.slots(Moment::MAX, usize::MAX), ramp.paced(Moment::MAX), ramp.when_paced(paced));
             let _ = (ramp.slots_open_at(usize::MAX - 1, usize::MAX), ramp.is_ramping(Moment::from_micros(now)));
+            ramp.set_period(Moment::from_micros(at), paced);
+            ramp.resume(Moment::from_micros(now), u64::MAX);
+            let _ = (ramp.slots(Moment::MAX, usize::MAX), ramp.paced(Moment::MAX));
         }
     }
 }

@@ -74,6 +74,13 @@ impl<T> Slab<T> {
         })
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Ticket, &mut T)> + '_ {
+        self.slots.iter_mut().zip(0u32..).filter_map(|(entry, slot)| {
+            let (number, value) = entry.as_mut()?;
+            Some((Ticket { number: *number, slot }, value))
+        })
+    }
+
     #[cfg(test)]
     pub fn capacity(&self) -> usize {
         self.slots.capacity() + self.free.capacity()

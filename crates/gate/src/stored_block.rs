@@ -27,6 +27,16 @@ pub struct StoredBlock {
     pub hits: u32,
 }
 
+impl StoredBlock {
+    /// How long the block has been over at that reading of the wall clock; `None` if there was none, or it lasts.
+    pub(crate) fn ended_ago(&self, unix_ms: u64) -> Option<Duration> {
+        match self.until {
+            BlockEnd::UnixMillis(0) | BlockEnd::Unblock => None,
+            BlockEnd::UnixMillis(millis) => unix_ms.checked_sub(millis).map(Duration::from_millis),
+        }
+    }
+}
+
 /// A store that could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("the stored block could not be {action}")]
@@ -63,7 +73,7 @@ pub struct StoreFault {
 /// }
 ///
 /// let gate = Gate::with_store(GateConfig::default(), "anthropic", Arc::new(InMemory::default()))?;
-/// assert!(gate.state().ramping, "a gate over a store starts slowly");
+/// assert!(!gate.state().ramping, "there was no block");
 /// # Ok::<(), rota_gate::OpenError>(())
 /// ```
 pub trait BlockStore: Send + Sync {

@@ -31,6 +31,11 @@ impl TokenWindow {
         Self { limit, window_micros, slices: VecDeque::new() }
     }
 
+    /// Takes over another limit and length; the tokens so far count.
+    pub fn set_limits(&mut self, limit: u64, window_micros: u64) {
+        (self.limit, self.window_micros) = (limit, window_micros);
+    }
+
     pub fn count(&mut self, now: Moment, tokens: u64) {
         while self.slices.front().is_some_and(|slice| self.is_over(slice, now)) {
             self.slices.pop_front();

@@ -24,11 +24,15 @@ pub struct GateState {
     pub queued: usize,
     /// True while a block lasts or the window of a group is full.
     pub rate_limited: bool,
+    /// True while the window of a group is full, of starts or of tokens.
+    pub window_full: bool,
+    /// True while the starts of a group are spread out: its burst is used up.
+    pub pacing: bool,
     /// The block, while it lasts.
     pub block: Option<BlockView>,
     /// 429s in a row that counted.
     pub hits: u32,
-    /// True while the gate comes back to full speed, after a block, an overload or a restart.
+    /// True while the gate comes back to full speed, after a block or an overload.
     pub ramping: bool,
     /// True once the gate was closed.
     pub closed: bool,
@@ -116,12 +120,15 @@ impl<N: Default> PureGate<N> {
             .is_blocked(now)
             .then(|| BlockView { quota: self.block.is_quota(now), ends_in: self.block.until().left(now) });
         let full = |moment: Option<Moment>| moment.is_none_or(|opens| opens > now);
+        let window_full = self.groups.iter().any(|group| full(group.windows_open_at(now)));
         GateState {
             slots: self.slots,
             slots_now: self.ramp.slots(now, self.slots),
             running: self.running,
             queued: self.queued,
-            rate_limited: block.is_some() || self.groups.iter().any(|group| full(group.windows_open_at(now))),
+            rate_limited: block.is_some() || window_full,
+            window_full,
+            pacing: self.groups.iter().any(|group| group.is_pacing(now, &self.ramp)),
             block,
             hits: self.block.hits(),
             ramping: self.ramp.is_ramping(now),

@@ -23,6 +23,13 @@ impl StartWindow {
         Self { limit: limit as usize, window_micros, starts: VecDeque::new() }
     }
 
+    /// Takes over another limit and length; the starts so far count.
+    pub fn set_limits(&mut self, limit: u32, window_micros: u64) {
+        (self.limit, self.window_micros) = (limit as usize, window_micros);
+        let surplus = self.starts.len().saturating_sub(self.limit);
+        self.starts.drain(..surplus);
+    }
+
     /// When the next start fits, as far as this window goes. `None`: never, time ends before.
     pub fn opens_at(&self) -> Option<Moment> {
         if self.starts.len() < self.limit {
@@ -111,6 +118,17 @@ mod tests {
         for (now, used) in [(20, 3), (WINDOW - 1, 3), (WINDOW, 2), (WINDOW + 15, 1), (WINDOW + 20, 0)] {
             assert_eq!(window.used(Moment::from_micros(now)), used, "at {now}");
         }
+    }
+
+    #[test]
+    fn new_limits_count_the_starts_so_far() {
+        let mut window = filled(&[0, 10, 20]);
+        window.set_limits(2, WINDOW);
+        assert_eq!((window.opens_at(), window.limit()), (Some(Moment::from_micros(WINDOW + 10)), 2));
+        window.set_limits(5, WINDOW);
+        assert_eq!((window.opens_at(), window.used(Moment::from_micros(20))), (Some(Moment::ZERO), 2));
+        window.set_limits(2, 15);
+        assert!(window.is_open(Moment::from_micros(25)));
     }
 
     #[test]

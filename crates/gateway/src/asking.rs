@@ -40,15 +40,22 @@ pub fn status(at: &Target, token: &Secret) -> Result<Panel, AskFault> {
     serde_json::from_slice(&body).map_err(|error| AskFault::Io(io::Error::other(error)))
 }
 
+/// Has the configuration read again. What is wrong with it is a refusal with status 422.
+pub fn reload(at: &Target, token: &Secret) -> Result<(), AskFault> {
+    let mut reader = ask(at, token, "POST", "/rota/reload", "")?;
+    head(&mut reader).map(drop)
+}
+
 /// A slot, held until it is dropped.
 pub struct Slot {
     _connection: BufReader<TcpStream>,
 }
 
 /// Waits for a slot of an upstream's gate.
-pub fn slot(at: &Target, token: &Secret, upstream: &str, priority: &str) -> Result<Slot, AskFault> {
+pub fn slot(at: &Target, token: &Secret, upstream: &str, priority: Option<&str>) -> Result<Slot, AskFault> {
     let path = format!("/rota/slot?upstream={upstream}");
-    let mut reader = ask(at, token, "POST", &path, &format!("x-rota-priority: {priority}\r\n"))?;
+    let more = priority.map_or(String::new(), |priority| format!("x-rota-priority: {priority}\r\n"));
+    let mut reader = ask(at, token, "POST", &path, &more)?;
     // The head comes with the slot, and that may take any time.
     reader.get_ref().set_read_timeout(None)?;
     head(&mut reader)?;

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
@@ -27,7 +29,7 @@ use crate::route::Route;
 use crate::server::Shared;
 use crate::upstream::Upstream;
 use crate::verdict::Verdict;
-use crate::{bound, headers, limits, members, quiet, route, verdict, wire};
+use crate::{bound, headers, limits, members, metered, quiet, route, verdict, wire};
 
 /// Answers a request.
 pub(crate) async fn answer(
@@ -77,12 +79,23 @@ async fn serve(
         Route::Control(path) => Box::pin(crate::control::serve(shared, parts, &caller, path)).await,
         Route::Upstream { index, path, is_gated } => {
             let upstream = &shared.upstreams[index];
-            let priority = priority(&parts.headers, caller.priority)?;
+            let own = caller.priority.unwrap_or_else(|| upstream.gate.default_priority());
+            let priority = priority(&parts.headers, own)?;
             let target = target(upstream, path, &parts.uri)?;
             check_key(shared, upstream)?;
+            let encodings = if shared.keeper.has_budget() {
+                metered::check_endpoint(&parts.method, &route::decoded(path), is_gated)?;
+                metered::encodings(&parts.headers)?
+            } else {
+                None
+            };
             let (body, _room) = read(shared, parts, body).await?;
             let model = if is_gated { model_of(&body) } else { Arc::from("") };
-            let call = Call { shared, upstream, caller, priority, asked: parts, target, body, model };
+            if is_gated && shared.keeper.has_budget() {
+                metered::check_call(upstream.api, &route::decoded(path), &model, &body)?;
+            }
+            let call =
+                Call { shared, upstream, caller, priority, asked: parts, target, body, model, encodings };
             if is_gated { call.gated().await } else { Box::pin(call.free()).await }
         }
     }
@@ -209,6 +222,8 @@ struct Call<'a> {
     target: PathAndQuery,
     body: Bytes,
     model: Arc<str>,
+    /// In place of what the client accepts, where its usage must be readable.
+    encodings: Option<HeaderValue>,
 }
 
 /// What one attempt came to.
@@ -229,7 +244,7 @@ impl Call<'_> {
                 Ok((answer, link)) => return Ok(self.relay(answer, link, None, Duration::ZERO, attempts)),
                 Err(NoAnswer::NotConnected) => {
                     let wait = overload_wait(attempts - 1);
-                    self.pause(since + self.shared.hold, wait).await?;
+                    self.pause(since + self.shared.hold(), wait).await?;
                 }
                 Err(NoAnswer::Broken) => return Err(Refusal::Broken),
                 Err(NoAnswer::Silent) => return Err(Refusal::Silent),
@@ -241,7 +256,7 @@ impl Call<'_> {
     async fn gated(&self) -> Result<Response<Reply>, Refusal> {
         self.shared.keeper.check_budget(&self.caller, &self.model).await?;
         let since = Instant::now();
-        let until = since + self.shared.hold;
+        let until = since + self.shared.hold();
         let (mut attempts, mut overloads) = (0, 0);
         loop {
             let permit = match self.permit(until).await {
@@ -251,6 +266,11 @@ impl Call<'_> {
                 Err(refusal) => return Err(refusal),
             };
             let began = Instant::now();
+            // Much may have been spent, and the lease may have ended, while it waited.
+            if attempts > 0 || !permit.waited().is_zero() {
+                self.shared.keeper.check_budget(&self.caller, &self.model).await?;
+                caller(self.shared, self.asked).await?;
+            }
             attempts += 1;
             match self.attempt(permit, since, began, attempts, &mut overloads).await? {
                 Attempt::Answered(response) => return Ok(response),
@@ -300,6 +320,13 @@ impl Call<'_> {
         }
         if !verdict::is_suspect(answer.status()) {
             let waited = began.saturating_duration_since(since);
+            if self.shared.keeper.has_budget()
+                && answer.status().is_success()
+                && !Meter::can_read(answer.headers())
+            {
+                self.shared.keeper.note(&self.spending(waited), Meter::off().reading());
+                return Err(Refusal::Unmetered("the provider answered in a form that cannot be read"));
+            }
             return Ok(Attempt::Answered(self.relay(answer, link, Some(permit), waited, attempts)));
         }
         let answer = Box::pin(self.whole(answer, link)).await;
@@ -357,8 +384,13 @@ impl Call<'_> {
         let Upstream { api, key, .. } = &**self.upstream;
         let (asked, credentials) = (&self.asked.headers, self.shared.credentials);
         headers::to_upstream(asked, *api, credentials, key.as_ref(), |name, value| {
-            wire::write_header(head, name, value);
+            if self.encodings.is_none() || *name != ACCEPT_ENCODING {
+                wire::write_header(head, name, value);
+            }
         });
+        if let Some(encodings) = &self.encodings {
+            wire::write_header(head, &ACCEPT_ENCODING, encodings);
+        }
         // Said also of nothing, so that no provider waits for more.
         let is_said = !self.body.is_empty() || !matches!(self.asked.method, Method::GET | Method::HEAD);
         wire::end_head(head, is_said.then_some(self.body.len()));
@@ -382,6 +414,15 @@ impl Call<'_> {
         answer.map(|()| collected.unwrap_or_default())
     }
 
+    fn spending(&self, waited: Duration) -> Spending {
+        Spending {
+            caller: Arc::clone(&self.caller),
+            upstream: Arc::clone(&self.upstream.name),
+            model: Arc::clone(&self.model),
+            wait_ms: millis(waited),
+        }
+    }
+
     fn relay(
         &self,
         answer: Response<()>,
@@ -392,12 +433,7 @@ impl Call<'_> {
     ) -> Response<Reply> {
         let (mut parts, ()) = answer.into_parts();
         let is_gated = permit.is_some();
-        let spending = Spending {
-            caller: Arc::clone(&self.caller),
-            upstream: Arc::clone(&self.upstream.name),
-            model: Arc::clone(&self.model),
-            wait_ms: millis(waited),
-        };
+        let spending = self.spending(waited);
         let meter = if is_gated { Meter::of(&parts.headers) } else { Meter::off() };
         let is_success = !parts.status.is_server_error();
         let keeper = Arc::clone(&self.shared.keeper);

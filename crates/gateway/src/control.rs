@@ -3,6 +3,7 @@
 //! | path | for |
 //! |---|---|
 //! | `GET /rota/status` | the panel |
+//! | `POST /rota/reload` | reading the configuration again; 422 with what is wrong with it |
 //! | `POST /rota/slot?upstream=NAME` | a slot, for as long as the answer is read: its first line comes with the slot |
 
 use std::io;
@@ -14,11 +15,11 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response};
 use http_body::Frame;
-use rota_gate::{Permit, Priority};
+use rota_gate::Permit;
+use tokio::sync::oneshot;
 
 use crate::headers;
 use crate::keeper::Caller;
-use crate::panel::Panel;
 use crate::refusal::Refusal;
 use crate::relay::Reply;
 use crate::server::Shared;
@@ -50,15 +51,24 @@ pub(crate) async fn serve(
     }
     match (&parts.method, path) {
         (&Method::GET, "rota/status") => {
-            let panel = Panel { upstreams: shared.views() };
-            let text = serde_json::to_vec(&panel).unwrap_or_default();
+            let text = serde_json::to_vec(&shared.panel()).unwrap_or_default();
             let mut response = Response::new(Reply::whole(text.into()));
             let kind = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             Ok(response)
         }
+        (&Method::POST, "rota/reload") => reload(shared).await,
         (&Method::POST, "rota/slot") => slot(shared, parts).await,
         _ => Err(Refusal::Unknown),
+    }
+}
+
+async fn reload(shared: &Arc<Shared>) -> Result<Response<Reply>, Refusal> {
+    let (answer, answered) = oneshot::channel();
+    shared.reloads.try_send(answer).map_err(|_| Refusal::Busy)?;
+    match answered.await.map_err(|_| Refusal::Closing)? {
+        None => Ok(Response::new(Reply::whole(Bytes::from_static(b"reloaded\n")))),
+        Some(problem) => Err(Refusal::NotReloaded(problem)),
     }
 }
 
@@ -66,11 +76,11 @@ async fn slot(shared: &Arc<Shared>, parts: &Parts) -> Result<Response<Reply>, Re
     let query = parts.uri.query().unwrap_or_default();
     let name = query.strip_prefix("upstream=").unwrap_or_default();
     let upstream = shared.upstream(name).ok_or(Refusal::Unknown)?;
-    let priority = match parts.headers.get(headers::PRIORITY) {
-        None => Priority::default(),
-        Some(said) => said.to_str().ok().and_then(|text| text.parse().ok()).ok_or(Refusal::Priority)?,
-    };
-    let request = rota_gate::Request::new(shared.name_of_exec()).priority(priority);
+    let mut request = rota_gate::Request::new(shared.name_of_exec());
+    if let Some(said) = parts.headers.get(headers::PRIORITY) {
+        let priority = said.to_str().ok().and_then(|text| text.parse().ok());
+        request = request.priority(priority.ok_or(Refusal::Priority)?);
+    }
     let granted = upstream.gate.acquire_request(request).await;
     let permit = granted.map_err(|refusal| match refusal {
         rota_gate::Refusal::Quota { .. } => Refusal::Quota(String::new()),

@@ -13,6 +13,7 @@
 //! | which headers pass | [`headers`] |
 //! | how bytes flow, and when a slot is free again | [`relay`] |
 //! | who may call, how urgent it is, what was used and may be spent | [`keeper`] |
+//! | which calls can be counted against a budget | `metered` |
 //! | what a client can send or hold at most | [`limits`] |
 //!
 //! What it must never do: send a key anywhere but to its upstream; put a token, a key or a body into a log, an error or
@@ -29,6 +30,7 @@ pub mod limits;
 mod link;
 mod members;
 mod meter;
+mod metered;
 pub mod panel;
 mod quiet;
 mod refusal;
@@ -44,4 +46,4 @@ mod wire;
 pub use config::{Api, Budget, Credentials, GatewayConfig, Price, Target, UpstreamConfig};
 pub use keeper::{Keeper, Notice, Notices};
 pub use keeper::{TOKEN_PREFIX, hash_of, priority_of};
-pub use server::{Gateway, Setup, StartFault};
+pub use server::{Gateway, Reload, Setup, StartFault};

@@ -14,7 +14,7 @@ pub const HEADERS: usize = 100;
 pub const READ_BYTES: usize = 8 * 1_024;
 /// See [`READ_BYTES`].
 pub const READ_MOST_BYTES: usize = 64 * 1_024;
-/// Connections at once; more wait in the system's line.
+/// Connections at once; at the limit the oldest without a request is dropped for a new one.
 pub const CONNECTIONS: usize = 1_024;
 /// Streams at once on one connection that speaks HTTP/2.
 pub const STREAMS: u32 = 128;

@@ -209,9 +209,10 @@ pub(crate) fn text(value: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<String>(value).ok().map(Cow::Owned)
 }
 
-/// The number that a value is, if it is one of those that count things.
+/// The number that a value is, if it is one of those that count things; one that is too large is the largest.
 pub(crate) fn number(value: &[u8]) -> Option<u64> {
-    std::str::from_utf8(value).ok().filter(|text| !text.starts_with('+'))?.parse().ok()
+    let text = std::str::from_utf8(value).ok().filter(|text| !text.is_empty())?;
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -327,11 +328,15 @@ mod tests {
             assert_eq!(serde_json::from_str::<String>(value).ok().as_deref(), expected, "{value}");
         }
         assert_eq!(text(b"\"\xff\""), None);
-        for (value, expected) in [("0", Some(0)), ("12", Some(12)), ("18446744073709551615", Some(u64::MAX))]
-        {
+        for (value, expected) in [
+            ("0", Some(0)),
+            ("12", Some(12)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", Some(u64::MAX)),
+        ] {
             assert_eq!(number(value.as_bytes()), expected, "{value}");
         }
-        for value in ["-1", "+1", "1.0", "1e3", "18446744073709551616", "null", "\"1\"", ""] {
+        for value in ["-1", "+1", "1.0", "1e3", "null", "\"1\"", ""] {
             assert_eq!(number(value.as_bytes()), None, "{value}");
         }
     }

@@ -23,6 +23,15 @@ static ERROR: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"error\""));
 /// What an overload is called.
 static OVERLOADED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("overloaded_error"));
 
+/// The most tokens of one kind that an answer is believed: far more than any model takes or gives, and few enough that no
+/// sum overflows.
+const MOST_TOKENS: u64 = 1_000_000_000;
+
+/// Whether an answer in a content coding can be read.
+pub(crate) fn reads(coding: &str) -> bool {
+    matches!(coding, "" | "identity" | "gzip" | "x-gzip" | "deflate" | "br")
+}
+
 /// What was read so far; each number is the largest seen, because streams repeat them as they grow.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Reading {
@@ -115,18 +124,22 @@ struct Usage {
     cached: u64,
 }
 
+fn tokens(value: &[u8]) -> Option<u64> {
+    members::number(value).map(|number| number.min(MOST_TOKENS))
+}
+
 impl Usage {
     fn see(&mut self, name: &[u8], value: &[u8]) {
-        let number = || members::number(value).unwrap_or(0);
+        let number = || tokens(value).unwrap_or(0);
         match name {
             b"input_tokens" | b"prompt_tokens" => self.input = self.input.max(number()),
             b"output_tokens" | b"completion_tokens" => self.output = self.output.max(number()),
             b"cache_creation_input_tokens" => self.cache_write = number(),
-            b"cache_read_input_tokens" => self.cache_read = members::number(value),
+            b"cache_read_input_tokens" => self.cache_read = tokens(value),
             b"prompt_tokens_details" | b"input_tokens_details" => {
                 let _is_object = members::each(value, |name, value| {
                     if name == b"cached_tokens" {
-                        self.cached = self.cached.max(members::number(value).unwrap_or(0));
+                        self.cached = self.cached.max(tokens(value).unwrap_or(0));
                     }
                 });
             }
@@ -150,16 +163,24 @@ impl Meter {
         Self::Off(Reading::default())
     }
 
+    /// Whether an answer with these headers can say what it used.
+    pub fn can_read(headers: &HeaderMap) -> bool {
+        !matches!(Self::of(headers), Self::Off(_))
+    }
+
     /// For an answer with these headers.
     pub fn of(headers: &HeaderMap) -> Self {
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let text = |name| {
+            let value = headers.get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().trim().to_ascii_lowercase()
+        };
         let kind = text(CONTENT_TYPE);
         let is_stream = kind.starts_with("text/event-stream");
         if !is_stream && !kind.starts_with("application/json") {
             return Self::off();
         }
         let reader = Reader { is_stream, kept: Vec::new(), is_too_long: false, reading: Reading::default() };
-        match text(CONTENT_ENCODING) {
+        match text(CONTENT_ENCODING).as_str() {
             "" | "identity" => Self::Plain(reader),
             "gzip" | "x-gzip" => Self::Gzip(Box::new(MultiGzDecoder::new(reader))),
             "deflate" => Self::Deflate(Box::new(ZlibDecoder::new(reader))),
@@ -364,6 +385,24 @@ mod tests {
         let mut whole = meter("application/json", "");
         whole.feed(br#"{"error":{"type":"overloaded_error"},"usage":{"output_tokens":2}}"#, true);
         assert_eq!((whole.reading().is_overloaded, whole.reading().output), (true, 2));
+    }
+
+    #[test]
+    fn absurd_figures_are_bounded() {
+        for figure in ["18446744073709551615", "9223372036854775808", "99999999999999999999999999"] {
+            let text = format!(
+                r#"{{"usage":{{"input_tokens":{figure},"cache_creation_input_tokens":{figure},"output_tokens":{figure}}}}}"#
+            );
+            let mut meter = meter("application/json", "");
+            meter.feed(text.as_bytes(), true);
+            assert_eq!(*meter.reading(), reading([MOST_TOKENS, MOST_TOKENS, 0, MOST_TOKENS]), "{figure}");
+            assert_eq!(meter.reading().counted_input(), 2 * MOST_TOKENS);
+        }
+        for figure in ["-5", "1.5", "1e9", "null", "\"7\""] {
+            let mut meter = meter("application/json", "");
+            meter.feed(format!(r#"{{"usage":{{"output_tokens":{figure}}}}}"#).as_bytes(), true);
+            assert_eq!(meter.reading().output, 0, "{figure}");
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) enum Refusal {
     Busy,
     #[error("the provider's limit lasts longer than calls are held here")]
     Held,
+    #[error("the configuration is refused, the old one stays: {0}")]
+    NotReloaded(String),
     #[error("the gateway is going down")]
     Closing,
     #[error("the provider's quota is used up{0}; the operator ends this with `rota gate unblock`")]
@@ -51,9 +53,11 @@ pub(crate) enum Refusal {
     #[error("the store cannot be asked who this is")]
     Store,
     #[error(
-        "the budget of {limit} for {whose} is used up ({spent} spent); the operator raises it in gateway.budget"
+        "the budget of {limit} for {whose} is spent ({spent} used); the operator raises it in gateway.budget"
     )]
     Budget { whose: String, limit: String, spent: String },
+    #[error("there is a budget, and what this call costs could not be counted: {0}")]
+    Unmetered(&'static str),
     #[error("there is a budget, and no price for model {0}: the operator adds it to gateway.budget.prices")]
     NoPrice(String),
 }
@@ -66,6 +70,7 @@ impl Refusal {
             Self::NotOperator | Self::NoKey { .. } => StatusCode::FORBIDDEN,
             Self::Unknown => StatusCode::NOT_FOUND,
             Self::Priority | Self::Unreadable => StatusCode::BAD_REQUEST,
+            Self::NotReloaded(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Upgrade => StatusCode::UPGRADE_REQUIRED,
@@ -73,7 +78,7 @@ impl Refusal {
             Self::Busy | Self::Closing | Self::Store => StatusCode::SERVICE_UNAVAILABLE,
             Self::Broken => StatusCode::BAD_GATEWAY,
             Self::Silent => StatusCode::GATEWAY_TIMEOUT,
-            Self::Budget { .. } | Self::NoPrice(_) => StatusCode::PAYMENT_REQUIRED,
+            Self::Budget { .. } | Self::NoPrice(_) | Self::Unmetered(_) => StatusCode::PAYMENT_REQUIRED,
         }
     }
 
@@ -92,6 +97,7 @@ impl Refusal {
             Self::TooLarge(_) => ("request_too_large", "invalid_request_error", "request_too_large"),
             Self::TooSlow => ("timeout_error", "invalid_request_error", "body_too_slow"),
             Self::Upgrade => ("invalid_request_error", "invalid_request_error", "no_websocket"),
+            Self::NotReloaded(_) => ("invalid_request_error", "invalid_request_error", "bad_configuration"),
             Self::Held => ("rate_limit_error", "requests", "rate_limit_exceeded"),
             Self::Quota(_) => ("rate_limit_error", "insufficient_quota", "insufficient_quota"),
             Self::Busy | Self::Closing | Self::Store => ("overloaded_error", "server_error", "unavailable"),
@@ -99,6 +105,7 @@ impl Refusal {
             Self::Silent => ("timeout_error", "server_error", "upstream_silent"),
             Self::Budget { .. } => ("billing_error", "insufficient_quota", "budget_used_up"),
             Self::NoPrice(_) => ("billing_error", "insufficient_quota", "no_price"),
+            Self::Unmetered(_) => ("billing_error", "insufficient_quota", "usage_unreadable"),
         }
     }
 

@@ -166,8 +166,9 @@ impl Tally {
             && let Some(permit) = &self.permit
             && permit.count(news).is_ok()
         {
-            self.counted.input_tokens += news.input_tokens;
-            self.counted.output_tokens += news.output_tokens;
+            let counted = &mut self.counted;
+            counted.input_tokens = counted.input_tokens.saturating_add(news.input_tokens);
+            counted.output_tokens = counted.output_tokens.saturating_add(news.output_tokens);
         }
     }
 
@@ -187,11 +188,12 @@ impl Tally {
             (true, false) => Outcome::Success(self.news()),
             (false, false) => Outcome::Failed,
         };
+        // Noted before the slot is free: the call that gets it is judged with this one paid.
+        self.note();
         if let Some(permit) = self.permit.take() {
             // Nobody else ends a call of ours by its name.
             let _advice = permit.report(outcome);
         }
-        self.note();
     }
 
     /// Once, and before the client has the last of it: its next call is judged with this one paid.

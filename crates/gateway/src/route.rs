@@ -90,7 +90,7 @@ fn is_gated(api: Api, method: &Method, path: &str) -> bool {
 }
 
 /// With what is written as `%xx` made plain, as a provider may read it.
-fn decoded(path: &str) -> Cow<'_, str> {
+pub(crate) fn decoded(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
     }

@@ -3,20 +3,20 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rota_door::{Door, Token};
+use rota_door::{Connections, Door, Requests, Slot, Token};
 use rota_gate::{ConfigError, Gate, GateConfig, GroupConfig, OpenError};
 use rota_store::intents::Call;
 use rota_store::{AnyStore, Secret};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -26,7 +26,7 @@ use crate::config::{Api, Credentials, GatewayConfig};
 use crate::keeper::{Caller, Keeper, Notices};
 use crate::limits;
 use crate::link::Links;
-use crate::panel::GateView;
+use crate::panel::{BudgetView, GateView, Panel};
 use crate::quiet::quietly;
 use crate::refusal::Refusal;
 use crate::route::Route;
@@ -34,10 +34,14 @@ use crate::stalled::Patient;
 use crate::tls;
 use crate::upstream::{Key, Upstream};
 
+/// A call has a connection here and one to its provider.
+const DESCRIPTORS: u64 = 2;
 /// How long to wait when the system has no more descriptors.
 const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 /// What HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Requests for a reload that may wait; more are refused.
+const RELOADS: usize = 4;
 /// How long a client may take between the pieces of its first line, before it is known what it speaks.
 const PIECE: Duration = Duration::from_millis(5);
 
@@ -89,16 +93,23 @@ pub(crate) struct Shared {
     pub door: Door,
     pub keeper: Arc<Keeper>,
     pub credentials: Credentials,
-    pub hold: Duration,
+    /// How long calls are held, in milliseconds.
+    hold_ms: AtomicU64,
     pub apis: Vec<(String, Api)>,
     /// In the order of `apis`.
     pub upstreams: Vec<Arc<Upstream>>,
     next_call: AtomicU64,
     bodies_bytes: AtomicUsize,
     closing: watch::Sender<bool>,
+    /// Who reads the configuration again when that is asked for.
+    pub reloads: mpsc::Sender<Reload>,
 }
 
 impl Shared {
+    pub fn hold(&self) -> Duration {
+        Duration::from_millis(self.hold_ms.load(Ordering::Relaxed))
+    }
+
     pub fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
         self.upstreams.iter().find(|upstream| *upstream.name == *name)
     }
@@ -138,13 +149,19 @@ impl Shared {
         Room { taken: 0, all: &self.bodies_bytes }
     }
 
-    pub fn views(&self) -> Vec<GateView> {
+    pub fn panel(&self) -> Panel {
+        let budget = self.keeper.day_budget().map(BudgetView::of);
+        let is_spent = budget.as_ref().is_some_and(|budget| budget.is_spent);
         let view = |upstream: &Arc<Upstream>| {
-            GateView::of(&upstream.name, &upstream.gate.details(), upstream.links.idle_count())
+            let idle = upstream.links.idle_count();
+            GateView::of(&upstream.name, &upstream.gate.details(), idle, is_spent)
         };
-        self.upstreams.iter().map(view).collect()
+        Panel { upstreams: self.upstreams.iter().map(view).collect(), budget }
     }
 }
+
+/// Somebody wants the configuration read again; the answer is what is wrong with it.
+pub type Reload = oneshot::Sender<Option<String>>;
 
 /// A share of what all bodies may take, given back when the call is over.
 pub(crate) struct Room<'a> {
@@ -170,6 +187,7 @@ impl Drop for Room<'_> {
 #[derive(Clone)]
 pub struct Gateway {
     shared: Arc<Shared>,
+    reloads: Arc<Mutex<Option<mpsc::Receiver<Reload>>>>,
 }
 
 /// What a gateway is made of.
@@ -213,18 +231,20 @@ impl Gateway {
             upstreams.push(Arc::new(Upstream::new(name, upstream, key, gate, links)));
         }
         let apis = upstreams.iter().map(|upstream| (upstream.name.to_string(), upstream.api)).collect();
+        let (reloads, asked) = mpsc::channel(RELOADS);
         let shared = Shared {
             door,
             keeper: Arc::new(keeper),
             credentials: config.credentials,
-            hold: config.hold,
+            hold_ms: AtomicU64::new(millis(config.hold)),
             apis,
             upstreams,
             next_call: AtomicU64::new(1),
             bodies_bytes: AtomicUsize::new(0),
             closing: watch::Sender::new(false),
+            reloads,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), reloads: Arc::new(Mutex::new(Some(asked))) })
     }
 
     /// Callers, usage and blocks.
@@ -233,8 +253,29 @@ impl Gateway {
     }
 
     /// The gates as people see them.
-    pub fn views(&self) -> Vec<GateView> {
-        self.shared.views()
+    pub fn panel(&self) -> Panel {
+        self.shared.panel()
+    }
+
+    /// Takes over other limits at once: the gate's part of the policy; groups, budgets, prices and the hold of the
+    /// configuration. Where it listens, its upstreams and credentials stay as they were.
+    ///
+    /// # Errors
+    /// A limit that lets nothing through; nothing changed.
+    pub fn reconfigure(&self, gate: &GateConfig, config: &GatewayConfig) -> Result<(), ConfigError> {
+        let gate = grouped(gate.clone(), config);
+        gate.validate()?;
+        for upstream in &self.shared.upstreams {
+            upstream.gate.reconfigure(&gate)?;
+        }
+        self.shared.hold_ms.store(millis(config.hold), Ordering::Relaxed);
+        self.shared.keeper.set_budget(config.budget.clone());
+        Ok(())
+    }
+
+    /// Requests to read the configuration again, for the one who knows where it is. The first caller gets them.
+    pub fn reloads(&self) -> Option<mpsc::Receiver<Reload>> {
+        self.reloads.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Serves until `stop` is ready. Then nobody new is let in, whoever waits is told to come again, and answers under
@@ -277,15 +318,17 @@ impl Gateway {
     }
 
     async fn accept_all(&self, listener: &TcpListener, connections: &mut JoinSet<()>) {
-        let slots = Arc::new(Semaphore::new(limits::CONNECTIONS));
+        let places = Connections::new(limits::CONNECTIONS, DESCRIPTORS);
         loop {
             while connections.try_join_next().is_some() {}
-            match accept(listener, &slots).await {
+            match accept(listener, &places).await {
                 Ok((stream, slot)) => {
                     let shared = Arc::clone(&self.shared);
                     connections.spawn(async move {
-                        let _slot = slot;
-                        connection(shared, stream).await;
+                        tokio::select! {
+                            () = connection(shared, stream, slot.requests()) => {}
+                            () = slot.is_over() => {}
+                        }
                     });
                 }
                 Err(_) => tokio::time::sleep(SHORT_OF_DESCRIPTORS).await,
@@ -294,22 +337,21 @@ impl Gateway {
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.map_err(std::io::Error::other)?;
+async fn accept(listener: &TcpListener, places: &Arc<Connections>) -> std::io::Result<(TcpStream, Slot)> {
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;
-    Ok((stream, slot))
+    Ok((stream, places.enter().await))
 }
 
 /// One client, in whichever version of HTTP it speaks.
-async fn connection(shared: Arc<Shared>, stream: TcpStream) {
+async fn connection(shared: Arc<Shared>, stream: TcpStream, requests: Requests) {
     let Ok(Some(is_http2)) = timeout(limits::HEAD, speaks_http2(&stream)).await else { return };
     let service = {
         let shared = Arc::clone(&shared);
-        service_fn(move |request| call::answer(Arc::clone(&shared), request))
+        service_fn(move |request| {
+            let (answer, underway) = (call::answer(Arc::clone(&shared), request), requests.begin());
+            async move { answer.await.map(|response| underway.answered(response)) }
+        })
     };
     let mut closing = pin!(shared.closing());
     let io = TokioIo::new(Patient::new(stream, limits::STALL));
@@ -389,6 +431,10 @@ fn key_of(
     // Whoever uses only one provider has no key of the other; whoever calls it is told.
     let Some(key) = variable(key_env) else { return Ok(None) };
     Key::new(&key).map(Some).ok_or_else(|| StartFault::Key { variable: key_env.clone() })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The policy's limits, with the groups of the configuration in front.

@@ -2,6 +2,7 @@
 //! connection, bounded in time and size; redirects are not followed.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rota_gateway::panel::Panel;
 use rota_store::Secret;
 use rota_verbs::Verb;
-use rota_verbs::verb::Method;
+use rota_verbs::verb::{Method, Route};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -100,13 +102,36 @@ impl Endpoint {
         input: &V,
         surroundings: &[(&str, Cow<'_, str>)],
     ) -> Result<V::Payload, ClientFault> {
-        let (path, query, body) = address_of(input, surroundings);
-        let (status, answer) = self.send(V::ROUTE.method.word(), &path, &query, body).await?;
+        let answer = self.call(&V::ROUTE, fields_of(input), surroundings).await?;
+        serde_json::from_slice(&answer).map_err(|error| self.stranger(error))
+    }
+
+    /// Asks for the verb of a route with the fields of its input; the text of the payload.
+    pub async fn ask_text(
+        &self,
+        route: &Route,
+        fields: Fields,
+        surroundings: &[(&'static str, String)],
+    ) -> Result<String, ClientFault> {
+        let surroundings: Vec<(&str, Cow<'_, str>)> =
+            surroundings.iter().map(|(name, value)| (*name, Cow::from(value))).collect();
+        let answer = self.call(route, fields, &surroundings).await?;
+        String::from_utf8(answer.into()).map_err(|error| self.stranger(error))
+    }
+
+    async fn call(
+        &self,
+        route: &Route,
+        fields: Fields,
+        surroundings: &[(&str, Cow<'_, str>)],
+    ) -> Result<Bytes, ClientFault> {
+        let (path, query, body) = address_of(route, fields, surroundings);
+        let (status, answer) = self.send(route.method.word(), &path, &query, body).await?;
         if status != StatusCode::OK {
             let told: Told = serde_json::from_slice(&answer).map_err(|_| self.stranger(status))?;
             return Err(ClientFault::Refused(Box::new(told)));
         }
-        serde_json::from_slice(&answer).map_err(|error| self.stranger(error))
+        Ok(answer)
     }
 
     /// The gates, as far as the server knows any.
@@ -246,18 +271,26 @@ fn without_user(address: &str) -> String {
     }
 }
 
-/// Where an input goes: into the path what the path names, and the rest into the query or the body.
-fn address_of<V: Verb>(input: &V, surroundings: &[(&str, Cow<'_, str>)]) -> (String, String, Option<String>) {
-    let encoded = |text: &str| utf8_percent_encode(text, PLAIN).to_string();
-    let route = V::ROUTE;
+/// The fields of a verb's input.
+pub type Fields = BTreeMap<String, Box<RawValue>>;
+
+fn fields_of<V: Verb>(input: &V) -> Fields {
     let value = serde_json::value::to_raw_value(input).unwrap_or_else(|error| unreachable!("{error}"));
-    let mut fields: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
-        serde_json::from_str(value.get()).unwrap_or_else(|error| unreachable!("{error}"));
-    let part = |part: &str, fields: &mut std::collections::BTreeMap<_, _>| {
+    serde_json::from_str(value.get()).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+/// Where an input goes: into the path what the path names, and the rest into the query or the body.
+fn address_of(
+    route: &Route,
+    mut fields: Fields,
+    surroundings: &[(&str, Cow<'_, str>)],
+) -> (String, String, Option<String>) {
+    let encoded = |text: &str| utf8_percent_encode(text, PLAIN).to_string();
+    let part = |part: &str, fields: &mut Fields| {
         let Some(name) = part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) else {
             return part.to_owned();
         };
-        let value = fields.remove(name).map(|value: Box<serde_json::value::RawValue>| text_of(value.get()));
+        let value = fields.remove(name).map(|value| text_of(value.get()));
         encoded(&value.unwrap_or_default())
     };
     let path: Vec<String> = route.path.split('/').map(|name| part(name, &mut fields)).collect();
@@ -291,19 +324,19 @@ mod tests {
 
     #[test]
     fn addresses() {
+        fn address<V: Verb>(input: &V, here: &[(&str, Cow<'_, str>)]) -> (String, String, Option<String>) {
+            address_of(&V::ROUTE, fields_of(input), here)
+        }
         let here = [("scope", Cow::from("a b"))];
         let show = ShowTask { id: "a/b".into(), with_deps: true };
-        assert_eq!(
-            address_of(&show, &here),
-            ("/tasks/a%2Fb".into(), "?scope=a%20b&withDeps=true".into(), None)
-        );
+        assert_eq!(address(&show, &here), ("/tasks/a%2Fb".into(), "?scope=a%20b&withDeps=true".into(), None));
         let unblock = UnblockTask { id: "ä".into(), by: "..".into() };
-        assert_eq!(address_of(&unblock, &[]), ("/tasks/%C3%A4/blockers/..".into(), String::new(), None));
+        assert_eq!(address(&unblock, &[]), ("/tasks/%C3%A4/blockers/..".into(), String::new(), None));
         let list = ListTasks { queue: "q".into(), status: None, all: false, assignee: None };
-        assert_eq!(address_of(&list, &[]), ("/tasks".into(), "?queue=q".into(), None));
+        assert_eq!(address(&list, &[]), ("/tasks".into(), "?queue=q".into(), None));
         let claim = ClaimTask { id: None, queue: "q".into(), lease: Some(5), category: None, specs: None };
         let body = Some(r#"{"lease":5,"queue":"q"}"#.to_owned());
-        assert_eq!(address_of(&claim, &here), ("/claims".into(), "?scope=a%20b".into(), body));
+        assert_eq!(address(&claim, &here), ("/claims".into(), "?scope=a%20b".into(), body));
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub fn prepare() -> std::io::Result<()> {
     Ok(())
 }
 
+/// How long a server that is away is waited for after the signal.
+const PARTING: std::time::Duration = std::time::Duration::from_secs(20);
+
 /// Says when to stop: at the first TERM or INT.
 pub fn stop_signal() -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
@@ -42,6 +45,8 @@ pub fn stop_signal() -> std::io::Result<CancellationToken> {
             _ = interrupt.recv() => {}
         }
         told.cancel();
+        // Calls that wait for a server that is away are not waited for much longer.
+        rota_store::postgres::stop_waiting_after(PARTING);
     });
     Ok(stop)
 }

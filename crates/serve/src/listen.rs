@@ -20,19 +20,17 @@ use hyper::body::{Body, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use rota_door::{Caller, Denied};
+use rota_door::{Caller, Connections, Denied, Slot};
 use rota_verbs::said::Nature;
 use rota_verbs::{Said, Word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Connections at once, as far as the system lets us have so many; more wait in the system's line.
+/// Connections at once, as far as the system lets us have so many.
 const CONNECTIONS: usize = 2_048;
-/// Descriptors that are left for everything else.
-const SPARE: u64 = 128;
 /// How long the head of a request may take, also of the next one on a connection that is kept.
 const HEAD: Duration = Duration::from_secs(30);
 /// How long the body of a request may take.
@@ -126,7 +124,7 @@ impl Problem {
             exit_code: self.said.exit_code,
             nature: self.said.nature,
         };
-        let body = serde_json::to_vec(&told).unwrap_or_default();
+        let body = rota_core::text::json_escaped(serde_json::to_string(&told).unwrap_or_default());
         let mut response = Response::new(Full::new(Bytes::from(body)).boxed());
         *response.status_mut() = self.status;
         let kind = HeaderValue::from_static("application/problem+json");
@@ -191,23 +189,24 @@ async fn accept_all<D, H, F>(
     F: Future<Output = Answer> + Send + 'static,
 {
     let ending = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(connections()));
+    let connections = Connections::new(CONNECTIONS, 1);
     let both = Arc::new((door, handler));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener, &connections) => accepted,
         };
         let Ok((stream, slot)) = accepted else {
             tokio::time::sleep(SHORT_OF_DESCRIPTORS).await;
             continue;
         };
-        let both = Arc::clone(&both);
+        let (both, requests) = (Arc::clone(&both), slot.requests());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let both = Arc::clone(&both);
+            let (both, underway) = (Arc::clone(&both), requests.begin());
             async move {
                 let (door, handler) = both.as_ref();
-                Ok::<_, Infallible>(admit(door, body_bytes, handler, request).await)
+                let answer = admit(door, body_bytes, handler, request).await;
+                Ok::<_, Infallible>(underway.answered(answer))
             }
         });
         let connection = hyper::server::conn::http1::Builder::new()
@@ -216,30 +215,24 @@ async fn accept_all<D, H, F>(
             .serve_connection(TokioIo::new(stream), service);
         let connection = ending.watch(connection);
         tokio::spawn(async move {
-            let _slot = slot;
-            // A connection that breaks is the caller's business.
-            drop(connection.await);
+            tokio::select! {
+                // A connection that breaks is the caller's business.
+                _ended = connection => {}
+                () = slot.is_over() => {}
+            }
         });
     }
     drop(listener);
     drop(tokio::time::timeout(GRACE, ending.shutdown()).await);
 }
 
-/// As many as wanted, or as descriptors allow.
-fn connections() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let allowed = limit.map_or(u64::MAX, |limit| limit.saturating_sub(SPARE).max(1));
-    usize::try_from(allowed).map_or(CONNECTIONS, |allowed| allowed.min(CONNECTIONS))
-}
-
 async fn accept(
     listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.map_err(std::io::Error::other)?;
+    connections: &Arc<Connections>,
+) -> std::io::Result<(TcpStream, Slot)> {
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;
-    Ok((stream, slot))
+    Ok((stream, connections.enter().await))
 }
 
 /// The door first, then the body, then whoever answers.

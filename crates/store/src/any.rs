@@ -62,11 +62,11 @@ macro_rules! from_each {
 from_each!(Memory(MemoryStore), Sqlite(SqliteStore), Postgres(PostgresStore));
 
 impl AnyStore {
-    /// Opens it, waiting on this thread. A server gives the program a runtime, which [`block_on`] then uses.
+    /// Opens it, waiting on this thread. A file that does not exist is made by the first write. A server gives the program a runtime, which [`block_on`] then uses.
     pub fn open(location: &Location) -> Result<Self, Fault> {
         match location {
             Location::Memory => Ok(Self::Memory(MemoryStore::new())),
-            Location::Sqlite(path) => SqliteStore::open(path).map(Self::Sqlite),
+            Location::Sqlite(path) => SqliteStore::open_lazily(path).map(Self::Sqlite),
             Location::Postgres(url) => {
                 runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
                 block_on(PostgresStore::open(url.expose())).map(Self::Postgres)
@@ -90,7 +90,11 @@ impl AnyStore {
 
     /// Brings the schema up to date and, on a server, lets another role use it.
     pub fn migrate(location: &Location, grant_to: Option<&str>) -> Result<(), Fault> {
-        match (Self::open(location)?, grant_to) {
+        let store = match location {
+            Location::Sqlite(path) => SqliteStore::open(path).map(Self::Sqlite)?,
+            other => Self::open(other)?,
+        };
+        match (store, grant_to) {
             (Self::Postgres(store), Some(role)) => block_on(store.grant_to(role)),
             (_, None) => Ok(()),
             (_, Some(_)) => {
@@ -111,6 +115,14 @@ impl AnyStore {
             Self::Memory(store) => store,
             Self::Sqlite(store) => store,
             Self::Postgres(store) => store,
+        }
+    }
+
+    /// For a program that asks again by itself: a server that is away is waited for only a second at a time.
+    pub fn impatient(self) -> Self {
+        match self {
+            Self::Postgres(store) => Self::Postgres(store.impatient()),
+            other => other,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rota_core::Refusal;
+use rota_core::{Refusal, UnixMillis};
 
 /// What went wrong outside of Rota. The text names the thing and, where there is one, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,68 @@ pub enum Fault {
         /// What SQLite says.
         problem: String,
     },
+    /// The database is gone while files that belong to it are still there.
+    #[error(
+        "the database {} is missing although {} is there, so it was deleted or moved: restore it, or delete the \
+         files beside it (-wal, -shm, -turn) to start with an empty store",
+        path.display(), beside.display()
+    )]
+    Missing {
+        /// The path.
+        path: PathBuf,
+        /// The file that shows that there was a database.
+        beside: PathBuf,
+    },
+    /// The path no longer leads to the file that this process has open.
+    #[error(
+        "{} was {how} while this process had the database {} open; nothing was written: put the file back or \
+         restore a backup, then restart every rota process that uses it",
+        file.display(), path.display()
+    )]
+    Displaced {
+        /// The database.
+        path: PathBuf,
+        /// The file that is not the one that was opened: the database, its log, or the log's index.
+        file: PathBuf,
+        /// `removed` or `replaced`.
+        how: &'static str,
+    },
+    /// SQLite keeps a separate log for each name of a file, so two names lose data.
+    #[error(
+        "the database {} has {links} hard links, and using it under two names loses data: remove the other names \
+         (find them with `find DIR -samefile {}`)",
+        path.display(), path.display()
+    )]
+    Linked {
+        /// The path.
+        path: PathBuf,
+        /// How many names the file has.
+        links: u64,
+    },
+    /// The host's clock is far behind the newest entry.
+    #[error(
+        "the newest entry of {} was written at {newest}, but this host's clock says {host}; nothing was written: \
+         correct the clock or, if the entry's time is wrong, run `rota doctor --accept-clock`",
+        path.display()
+    )]
+    ClockBehind {
+        /// The path.
+        path: PathBuf,
+        /// The newest time that was written by a clock.
+        newest: UnixMillis,
+        /// What the host's clock says.
+        host: UnixMillis,
+    },
+    /// A read that kept SQLite's log from being reset until the log was too long.
+    #[error(
+        "reading {} took so long that the database's log grew past its limit; the read was ended: try again, or \
+         when fewer processes write",
+        path.display()
+    )]
+    LongRead {
+        /// The path.
+        path: PathBuf,
+    },
     /// A SQLite database of another program.
     #[error("{} is a SQLite database, but not one of Rota's", path.display())]
     Foreign {
@@ -63,6 +125,19 @@ pub enum Fault {
         /// Its schema.
         found: i64,
         /// The newest one known here.
+        known: i64,
+    },
+    /// Written by a build from before the first release.
+    #[error(
+        "{place} has schema {found} of an earlier build, this rota needs {known}: export with the old binary, import \
+         with this one (`rota export`, then `rota import` into a new store)"
+    )]
+    TooOld {
+        /// Which store.
+        place: String,
+        /// Its schema.
+        found: i64,
+        /// The one needed here.
         known: i64,
     },
     /// SQLite does not work on network file systems.
@@ -182,7 +257,12 @@ impl Fault {
     /// 75 for what may pass by itself, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Busy { .. } | Self::Away { .. } | Self::LostRace { .. } | Self::OutcomeUnknown { .. } => 75,
+            Self::Busy { .. }
+            | Self::Away { .. }
+            | Self::LostRace { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::ClockBehind { .. }
+            | Self::LongRead { .. } => 75,
             _ => 1,
         }
     }
@@ -196,8 +276,14 @@ impl Fault {
             Self::ReadOnly { .. } => "store_read_only",
             Self::Full { .. } => "store_full",
             Self::Corrupt { .. } => "store_corrupt",
+            Self::Missing { .. } => "store_missing",
+            Self::Displaced { .. } => "store_displaced",
+            Self::Linked { .. } => "store_linked",
+            Self::ClockBehind { .. } => "store_clock_behind",
+            Self::LongRead { .. } => "store_read_ended",
             Self::Foreign { .. } => "store_foreign",
             Self::TooNew { .. } => "store_too_new",
+            Self::TooOld { .. } => "store_too_old",
             Self::NetworkFileSystem { .. } => "store_on_network",
             Self::Io { .. } => "store_io",
             Self::UnreadablePolicy { .. } => "policy_unreadable",

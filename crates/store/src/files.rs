@@ -1,9 +1,18 @@
-//! Files that appear whole or not at all.
+//! Files that appear whole or not at all, and folders that only their owner can enter.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::fault::Fault;
+
+/// The name of the folder that Rota makes for its own files.
+pub const ROTA_FOLDER: &str = ".rota";
+/// Nobody but the owner.
+pub const PRIVATE: u32 = 0o700;
+/// The owner; the group may look (`rota init --group`).
+pub const GROUP: u32 = 0o750;
 
 /// The name under which a file is written until it is whole, in the same folder.
 pub fn part_of(file: &Path) -> PathBuf {
@@ -14,10 +23,61 @@ pub fn part_of(file: &Path) -> PathBuf {
 
 /// Makes what was written durable and gives it its name.
 pub fn make_whole(part: &Path, file: &Path) -> Result<(), Fault> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let made = File::open(part)
         .and_then(|written| written.sync_all())
         .and_then(|()| std::fs::rename(part, file))
-        .and_then(|()| File::open(folder)?.sync_all());
+        .and_then(|()| sync_folder(folder_of(file)));
     made.map_err(|source| Fault::Io { path: file.to_owned(), source })
+}
+
+/// The folder that a path lies in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Makes a `.rota` folder durable, with these permissions whatever the umask, and with a `.gitignore` that keeps it out
+/// of the repository. A folder that exists keeps its permissions.
+pub fn make_rota_folder(folder: &Path, mode: u32) -> std::io::Result<()> {
+    let parent = folder_of(folder);
+    std::fs::create_dir_all(parent)?;
+    let is_new = match DirBuilder::new().mode(mode).create(folder) {
+        Ok(()) => true,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => false,
+        Err(error) => return Err(error),
+    };
+    if is_new {
+        // The umask can only take permissions away, also from the owner.
+        std::fs::set_permissions(folder, Permissions::from_mode(mode))?;
+        sync_folder(parent)?;
+    }
+    match create_private(&folder.join(".gitignore")) {
+        Ok(mut ignore) => {
+            ignore.write_all(b"*\n")?;
+            ignore.sync_all()?;
+            sync_folder(folder)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        // Whoever may only read needs no `.gitignore`.
+        Err(_) if !is_new => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates a file that must not exist yet, readable by nobody but the owner, whatever the umask; by the group as well in
+/// a `.rota` folder that the group may enter.
+pub fn create_private(path: &Path) -> std::io::Result<File> {
+    let mode = file_mode(folder_of(path));
+    let file = File::options().read(true).write(true).create_new(true).mode(mode).open(path)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
+    Ok(file)
+}
+
+fn file_mode(folder: &Path) -> u32 {
+    let is_shared = || folder.metadata().is_ok_and(|found| found.permissions().mode() & 0o040 != 0);
+    let is_ours = folder.file_name().is_some_and(|name| name == ROTA_FOLDER);
+    if is_ours && is_shared() { 0o640 } else { 0o600 }
 }

@@ -8,6 +8,7 @@ pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod crash;
+pub mod environment;
 pub mod fault;
 mod files;
 mod in_context;
@@ -19,18 +20,19 @@ pub mod sqlite;
 mod store;
 mod tx;
 pub mod upkeep;
+mod warning;
 mod watch;
 
 pub use any::{AnyStore, Location};
 pub use fault::{Error, Fault, Outcome};
-pub use files::{make_whole, part_of};
+pub use files::{GROUP, PRIVATE, create_private, make_rota_folder, make_whole, part_of};
 pub use in_context::InContext;
 pub use secret::Secret;
 pub use store::{Access, Intent, Pending, Store, Work, block_on, run_here, runtime, use_runtime};
 pub use tx::{
-    AgentRow, AnyTx, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, GateTokenRow, HeadQuery,
-    Level, ListFilter, Moved, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx,
-    UsageFilter, UsageRow,
+    AgentRow, AnyTx, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter,
+    Moved, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow,
 };
 pub use upkeep::{BadCursor, Cursor, Upkeep};
+pub use warning::send_warnings_to;
 pub use watch::Watch;

@@ -53,9 +53,6 @@ pub trait Work: Send {
     /// Whether it writes.
     fn access(&self) -> Access;
 
-    /// See [`Intent::may_be_at_once`].
-    fn may_be_at_once(&self) -> bool;
-
     /// Does it and keeps the outcome, unless that is a fault; says whether what was written is made durable.
     fn run<'a>(&'a mut self, tx: &'a mut AnyTx) -> Pending<'a, Result<bool, Fault>>;
 }
@@ -68,10 +65,6 @@ struct Ordered<'a, I: Intent> {
 impl<I: Intent> Work for Ordered<'_, I> {
     fn access(&self) -> Access {
         self.intent.access()
-    }
-
-    fn may_be_at_once(&self) -> bool {
-        self.intent.may_be_at_once()
     }
 
     fn run<'a>(&'a mut self, tx: &'a mut AnyTx) -> Pending<'a, Result<bool, Fault>> {
@@ -121,12 +114,6 @@ pub trait Intent: Sync {
     /// Whether what was written is made durable: after a success, and nothing of it otherwise.
     fn is_kept(&self, ran: &Outcome<Self::Output>) -> bool {
         ran.is_ok()
-    }
-
-    /// Whether it may be done at once where a store can ([`Tx::at_once`]). Only what is a transaction of its own may:
-    /// an intent that is a part of another one must end with it.
-    fn may_be_at_once(&self) -> bool {
-        false
     }
 
     /// Does it, inside the transaction.

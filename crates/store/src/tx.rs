@@ -13,10 +13,6 @@ use rota_core::{Fence, Json, Policy, Status, Task, TaskId, UnixMillis};
 
 use crate::fault::Fault;
 use crate::in_context::InContext;
-use crate::intents::Call;
-use crate::intents::add::NewTask;
-use crate::intents::claim::{Claim, Grant};
-use crate::intents::settle::Step;
 use crate::memory::MemoryTx;
 use crate::postgres::PostgresTx;
 use crate::sqlite::SqliteTx;
@@ -243,6 +239,32 @@ pub struct UsageRow {
     pub spend_nanos: u64,
 }
 
+/// The largest figure that a store keeps; sums stay there.
+const MOST: u64 = i64::MAX as u64;
+
+impl UsageRow {
+    /// With no figure above what a store can keep.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.each(&Self::default(), |own, _| *own = (*own).min(MOST));
+        self
+    }
+
+    /// Adds the figures of another row; what is too much stays at the largest figure.
+    pub fn add(&mut self, other: &Self) {
+        self.each(other, |own, more| *own = own.saturating_add(more).min(MOST));
+    }
+
+    fn each(&mut self, other: &Self, change: impl Fn(&mut u64, u64)) {
+        change(&mut self.requests, other.requests);
+        change(&mut self.input_tokens, other.input_tokens);
+        change(&mut self.output_tokens, other.output_tokens);
+        change(&mut self.cache_read_tokens, other.cache_read_tokens);
+        change(&mut self.wait_ms, other.wait_ms);
+        change(&mut self.spend_nanos, other.spend_nanos);
+    }
+}
+
 /// Which usage to read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UsageFilter {
@@ -280,25 +302,6 @@ pub struct StatusCount {
     pub blocked: bool,
     /// How many.
     pub count: u64,
-}
-
-/// Steps and a claim that a store may be able to do in one round trip.
-pub struct AtOnce<'a> {
-    /// Where, when, who.
-    pub call: &'a Call,
-    /// What to settle.
-    pub steps: &'a [Step],
-    /// What to claim afterwards.
-    pub then: Option<&'a Claim>,
-}
-
-/// What of it was done.
-#[derive(Clone, Debug)]
-pub struct DoneAtOnce {
-    /// The task after each step, none for a step that was not taken; nothing at all if none was.
-    pub steps: Vec<Option<Task>>,
-    /// What was granted; none if the claim was not tried.
-    pub granted: Option<Vec<Grant>>,
 }
 
 /// A task that moves on, and what its event says.
@@ -341,8 +344,10 @@ pub(crate) fn fields_differ(old: &Task, next: &Task) -> bool {
     fn fields(task: &Task) -> impl PartialEq + use<'_> {
         let Task { kind, priority, parent, depth, triggered_by, parent_iteration, host, title, .. } = task;
         let Task { description, category, steps, spec_ref, reference, payload, created_at, .. } = task;
+        let Task { priority_inherited, trigger_hash, discovered_from, .. } = task;
         let placed = (kind, priority, parent, depth, triggered_by, parent_iteration, host, created_at);
-        (placed, (title, description, category, steps, spec_ref, reference, payload))
+        let origin = (priority_inherited, trigger_hash, discovered_from);
+        (placed, origin, (title, description, category, steps, spec_ref, reference, payload))
     }
     fields(old) != fields(next)
 }
@@ -360,22 +365,6 @@ macro_rules! tx {
                 scope: &str,
             ) -> impl Future<Output = Result<(UnixMillis, Option<Arc<Published>>), Fault>> + Send {
                 async move { Ok((self.clock().await?, self.policy(scope).await?)) }
-            }
-
-            /// Does as much of a settlement and the claim after it as the store can without looking any further, before
-            /// anything else of the transaction. What it does is durable at once; the rest is the caller's.
-            fn at_once(&mut self, _work: &AtOnce<'_>) -> impl Future<Output = Result<DoneAtOnce, Fault>> + Send {
-                async { Ok(DoneAtOnce { steps: Vec::new(), granted: None }) }
-            }
-
-            /// Adds tasks in one go if the store can and nothing speaks against it, before anything else of the
-            /// transaction. None means that nothing was done.
-            fn add_at_once(
-                &mut self,
-                _call: &Call,
-                _tasks: &[NewTask],
-            ) -> impl Future<Output = Result<Option<Vec<Task>>, Fault>> + Send {
-                async { Ok(None) }
             }
 
             /// All of these tasks in this order, if the store can say at once that each exists, has no parent, and nobody
@@ -398,6 +387,9 @@ macro_rules! tx {
                     Ok(())
                 }
             }
+
+            /// Whether it may change anything.
+            fn writes(&self) -> bool;
 
             /// Makes it durable. A crash before this returns leaves all of it or nothing.
             fn commit(self) -> impl Future<Output = Result<(), Fault>> + Send;
@@ -428,22 +420,6 @@ macro_rules! tx {
                 }
             }
 
-            async fn at_once(&mut self, work: &AtOnce<'_>) -> Result<DoneAtOnce, Fault> {
-                match self {
-                    Self::Memory(tx) => tx.at_once(work).await,
-                    Self::Sqlite(tx) => tx.at_once(work).await,
-                    Self::Postgres(tx) => Box::pin(tx.at_once(work)).await,
-                }
-            }
-
-            async fn add_at_once(&mut self, call: &Call, tasks: &[NewTask]) -> Result<Option<Vec<Task>>, Fault> {
-                match self {
-                    Self::Memory(tx) => tx.add_at_once(call, tasks).await,
-                    Self::Sqlite(tx) => tx.add_at_once(call, tasks).await,
-                    Self::Postgres(tx) => Box::pin(tx.add_at_once(call, tasks)).await,
-                }
-            }
-
             async fn lone_tasks(&mut self, scope: &str, ids: &[&TaskId]) -> Result<Option<Vec<Row>>, Fault> {
                 match self {
                     Self::Memory(tx) => tx.lone_tasks(scope, ids).await,
@@ -457,6 +433,14 @@ macro_rules! tx {
                     Self::Memory(tx) => tx.move_on(moved).await,
                     Self::Sqlite(tx) => tx.move_on(moved).await,
                     Self::Postgres(tx) => Box::pin(tx.move_on(moved)).await,
+                }
+            }
+
+            fn writes(&self) -> bool {
+                match self {
+                    Self::Memory(tx) => tx.writes(),
+                    Self::Sqlite(tx) => tx.writes(),
+                    Self::Postgres(tx) => tx.writes(),
                 }
             }
 
@@ -547,8 +531,8 @@ tx! {
     /// What places depend on, of many tasks at once.
     fn rankables(&mut self, queue: i64, which: Ranked) -> Vec<Rankable>;
 
-    /// Writes an event and returns its journal-wide number.
-    fn append(&mut self, event: &Event) -> u64;
+    /// Writes an event.
+    fn append(&mut self, event: &Event) -> ();
     /// Reads the journal, oldest first.
     fn events(&mut self, scope: &str, filter: &EventFilter) -> Vec<Event>;
 

@@ -14,7 +14,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// Tells when to look again.
 pub enum Watch {
     /// Looks at the file's own counter of changes.
-    Sqlite(DataVersion),
+    Sqlite(Box<DataVersion>),
     /// Is told by the server.
     Postgres(Box<Listener>),
     /// Only time passes.
@@ -26,7 +26,7 @@ impl AnyStore {
     pub async fn watch(&self) -> Result<Watch, Fault> {
         Ok(match self {
             Self::Memory(_) => Watch::Blind,
-            Self::Sqlite(store) => Watch::Sqlite(store.data_version()?),
+            Self::Sqlite(store) => Watch::Sqlite(Box::new(store.data_version()?)),
             Self::Postgres(store) => Watch::Postgres(Box::new(store.listen().await?)),
         })
     }
@@ -36,7 +36,7 @@ impl Watch {
     /// Returns when something changed since the last call, or after this long.
     pub async fn wait(&mut self, at_most: Duration) -> Result<(), Fault> {
         match self {
-            Self::Sqlite(version) => version.wait(at_most),
+            Self::Sqlite(version) => version.wait(at_most).map(drop),
             Self::Postgres(listener) => {
                 listener.wait(at_most).await;
                 Ok(())

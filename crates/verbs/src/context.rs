@@ -23,8 +23,12 @@ pub struct Context {
     pub lease: Option<String>,
     /// The lease of its surroundings (`ROTA_LEASE`): counts only for the task it names.
     pub ambient_lease: Option<String>,
+    /// The lease whose token the caller presents; its rights are checked by [`crate::lease_token`].
+    pub token: Option<LeaseId>,
     /// Replaces the store's clock.
     pub now: Option<UnixMillis>,
+    /// Whether a verb that writes may be given a `now` that the store's clock has not reached (`ROTA_ALLOW_NOW`).
+    pub allow_future: bool,
     /// The host that would run tasks; none where hosts do not matter.
     pub host: Option<String>,
     /// What is configured to run loops.
@@ -43,15 +47,23 @@ impl Context {
             agent: None,
             lease: None,
             ambient_lease: None,
+            token: None,
             now: None,
+            allow_future: false,
             host: None,
             runners: Arc::default(),
             settings: Settings::default(),
         }
     }
 
-    pub(crate) fn call(&self) -> Call {
-        Call { scope: self.scope.clone(), now: self.now, actor: self.agent.clone() }
+    /// The scope, time and actor of this call, for an intent.
+    pub fn call(&self) -> Call {
+        Call {
+            scope: self.scope.clone(),
+            now: self.now,
+            allow_future: self.allow_future,
+            actor: self.agent.clone(),
+        }
     }
 
     /// Who speaks for the lease of a task.
@@ -85,6 +97,10 @@ pub fn checked_name(field: &'static str, text: Option<String>) -> Result<Option<
 }
 
 pub(crate) fn checked_text(field: &'static str, text: &str, limit: usize) -> Result<()> {
+    // PostgreSQL has no place for it, and no store takes what another one cannot.
+    if text.contains('\0') {
+        return Err(bad_value(format!("{field} contains a NUL character")).into());
+    }
     if text.len() > limit {
         let problem = format!("{field} is {} bytes long, at most {limit} are allowed", text.len());
         return Err(bad_value(problem).into());

@@ -2,6 +2,7 @@
 
 use rota_core::{Refusal, TaskId, UnixMillis, limits};
 use rota_store::intents::add::{Add, NewPriority, NewTask};
+use rota_store::intents::lease_token::CreateLinked;
 
 use crate::context::{Context, bad_value, checked_name, checked_text, task_id};
 use crate::step::perform_and_show;
@@ -38,7 +39,13 @@ pub async fn create(cx: &Context, input: Create) -> Result<TaskPayload> {
         ..NewTask::new(task_id(&input.id)?, &checked_queue(&input.queue)?, &checked_title(&input.title)?)
     };
     let id = new.id.clone();
-    perform_and_show(cx, id, Add { call: cx.call(), tasks: vec![new] }).await
+    match &cx.token {
+        Some(lease) => {
+            let intent = CreateLinked { call: cx.call(), task: new, lease: lease.clone() };
+            perform_and_show(cx, id, intent).await
+        }
+        None => perform_and_show(cx, id, Add { call: cx.call(), tasks: vec![new] }).await,
+    }
 }
 
 pub(crate) fn checked_title(title: &str) -> Result<String> {

@@ -1,9 +1,10 @@
 //! `doctor`: looks through the store, says what is wrong, and repairs what is derived.
 
 use rota_core::TaskId;
-use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::doctor::{Examine, Problem, Repair, Survey};
+use rota_store::sqlite::{ClockBehind, LOG_LIMIT_BYTES};
+use rota_store::{AnyStore, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,9 @@ pub struct Findings {
     pub total: u64,
     /// How many of them were repaired.
     pub repaired: u64,
+    /// What is not wrong, but worth knowing: how the server is set, say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The first of them.
     pub problems: Vec<Finding>,
 }
@@ -77,6 +81,8 @@ pub async fn doctor(cx: &Context, fix: bool, progress: impl Fn(u64)) -> Result<F
     let first = cx.store.perform(&Survey { call: call(&cx.scope), whole: true }).await?;
     let mut found = Findings { schema: first.schema, scopes: first.scopes.len(), ..Findings::default() };
     found.add(first.problems.into_iter().filter(|problem| problem.check == "integrity").collect(), false);
+    found.add(files(cx)?, false);
+    found.notes = notes(cx).await?;
     for scope in &first.scopes {
         let strays = cx.store.perform(&Survey { call: call(scope), whole: false }).await?.problems;
         let mends = fix && strays.iter().any(|problem| problem.repair.is_some());
@@ -101,4 +107,52 @@ pub async fn doctor(cx: &Context, fix: bool, progress: impl Fn(u64)) -> Result<F
         }
     }
     Ok(found)
+}
+
+/// What is wrong with the files of a database rather than with what is in them.
+fn files(cx: &Context) -> Result<Vec<Problem>> {
+    let AnyStore::Sqlite(store) = &cx.store else { return Ok(Vec::new()) };
+    let problem =
+        |check, problem| Problem { check, scope: cx.scope.clone(), task: None, problem, repair: None };
+    let mut problems = Vec::new();
+    if let Some(ClockBehind { newest, host }) = store.clock_behind()?.filter(ClockBehind::is_far) {
+        let text = format!(
+            "the newest entry was written at {newest}, but this host's clock says {host}: correct the clock or, if \
+             the entry's time is wrong, run `rota doctor --accept-clock`"
+        );
+        problems.push(problem("clock", text));
+    }
+    let log_bytes = store.log_bytes();
+    if log_bytes > LOG_LIMIT_BYTES {
+        let text = format!(
+            "the log {}-wal has {} MB: a program keeps reading an old state of the database",
+            store.path().display(),
+            log_bytes / 1_024 / 1_024
+        );
+        problems.push(problem("log", text));
+    }
+    Ok(problems)
+}
+
+async fn notes(cx: &Context) -> Result<Vec<String>> {
+    let AnyStore::Postgres(store) = &cx.store else { return Ok(Vec::new()) };
+    let replication = store.replication().await?;
+    if replication.keeps_what_was_acknowledged() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![format!(
+        "synchronous_standby_names is '{}' and synchronous_commit is {}: if a standby is promoted, results that were \
+         acknowledged can be gone and fences can be issued a second time. To avoid it, name a standby in \
+         synchronous_standby_names and set synchronous_commit to on or remote_apply",
+        replication.standby_names, replication.commit
+    )])
+}
+
+/// From now on the host's clock counts, although it is behind what was written; by how much it was.
+pub fn accept_clock(cx: &Context) -> Result<Option<ClockBehind>> {
+    match &cx.store {
+        AnyStore::Sqlite(store) => Ok(store.accept_clock()?),
+        // A server has a clock of its own, and the memory forgets.
+        _ => Ok(None),
+    }
 }

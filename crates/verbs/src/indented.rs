@@ -13,7 +13,7 @@ pub fn indented_json<T: Serialize>(value: &T) -> String {
     let written = value.serialize(&mut Serializer::with_formatter(&mut text, Indented::default()));
     text.push(b'\n');
     match (written, String::from_utf8(text)) {
-        (Ok(()), Ok(text)) => text,
+        (Ok(()), Ok(text)) => rota_core::text::json_escaped(text),
         (Err(error), _) => panic!("a payload is not JSON: {error}"),
         (_, Err(error)) => panic!("a payload is not JSON: {error}"),
     }

@@ -20,6 +20,7 @@ pub mod import;
 pub mod indented;
 pub mod input;
 pub mod issues;
+pub mod lease_token;
 pub mod list;
 pub mod log;
 pub mod loops;

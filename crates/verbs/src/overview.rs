@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rota_core::{Status, UnixMillis};
+use rota_core::{Status, UnixMillis, Usd};
 use rota_store::intents::overview::{Glance, Overview as OverviewIntent, Page};
 use rota_store::{BlockRow, Store, UsageRow};
 use schemars::JsonSchema;
@@ -19,6 +19,9 @@ pub struct Overview {
     pub now: UnixMillis,
     pub queues: Vec<QueueOverview>,
     pub blocks: Vec<BlockPayload>,
+    /// Budgets that are spent now.
+    #[serde(default)]
+    pub budgets: Vec<SpentBudget>,
     pub usage: Vec<UsagePayload>,
     #[serde(default)]
     pub usage_by_kind: Vec<KindUsage>,
@@ -55,6 +58,19 @@ pub struct BlockPayload {
     pub updated_at: UnixMillis,
 }
 
+/// A budget that is spent: loops that call the upstream wait for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SpentBudget {
+    /// The upstream whose calls it pays for.
+    pub upstream: String,
+    /// The budget's key in the configuration.
+    pub budget: String,
+    /// When it begins anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<UnixMillis>,
+}
+
 /// What was used of a model today, by all tasks together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -67,8 +83,7 @@ pub struct UsagePayload {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub wait_ms: u64,
-    /// Billionths of a dollar.
-    pub spend_nanos: u64,
+    pub usd: Usd,
 }
 
 /// What was used today by all tasks of a kind together; the kind is empty for those that have none.
@@ -81,8 +96,7 @@ pub struct KindUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
-    /// Billionths of a dollar.
-    pub spend_nanos: u64,
+    pub usd: Usd,
 }
 
 /// Looks at everything.
@@ -97,9 +111,11 @@ pub async fn overview(cx: &Context) -> Result<Overview> {
         }
         QueueOverview { queue: row.name, paused: row.paused, counts: by_state }
     };
+    let (blocks, budgets) = split(seen.blocks, seen.now);
     Ok(Overview {
         queues: seen.queues.into_iter().map(queue).collect(),
-        blocks: seen.blocks.into_iter().map(|row| block(row, seen.now)).collect(),
+        blocks,
+        budgets,
         usage_by_kind: usage_by_kind(&seen.usage, &seen.kinds),
         usage: usage(seen.usage),
         now: seen.now,
@@ -115,18 +131,30 @@ pub struct Glimpse {
     pub is_busy: bool,
     /// Every upstream that pushed back.
     pub blocks: Vec<BlockPayload>,
+    /// Budgets that are spent now.
+    pub budgets: Vec<SpentBudget>,
 }
 
 /// Looks whether anything is to be done. Cheap on a store of any size, unless all of it waits for something.
 pub async fn glance(cx: &Context) -> Result<Glimpse> {
     let seen = cx.store.perform(&Glance { call: cx.call() }).await?;
-    let blocks = seen.blocks.into_iter().map(|row| block(row, seen.now)).collect();
-    Ok(Glimpse { now: seen.now, is_busy: seen.is_busy, blocks })
+    let (blocks, budgets) = split(seen.blocks, seen.now);
+    Ok(Glimpse { now: seen.now, is_busy: seen.is_busy, blocks, budgets })
+}
+
+/// Blocks of upstreams, and budgets that are spent.
+fn split(rows: Vec<BlockRow>, now: UnixMillis) -> (Vec<BlockPayload>, Vec<SpentBudget>) {
+    let (budgets, blocks): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.budget_of().is_some());
+    let spent = |row: BlockRow| {
+        let upstream = row.budget_of().filter(|_| row.holds(now))?.to_owned();
+        Some(SpentBudget { upstream, until: row.blocked_until, budget: row.reason.unwrap_or_default() })
+    };
+    (blocks.into_iter().map(|row| block(row, now)).collect(), budgets.into_iter().filter_map(spent).collect())
 }
 
 fn block(row: BlockRow, now: UnixMillis) -> BlockPayload {
+    let blocked = row.holds(now);
     let BlockRow { upstream, blocked_until, hits, reason, updated_at } = row;
-    let blocked = hits > 0 && blocked_until.is_none_or(|until| until > now);
     BlockPayload { upstream, blocked, blocked_until, hits, reason, updated_at }
 }
 
@@ -135,12 +163,12 @@ fn usage(rows: Vec<UsageRow>) -> Vec<UsagePayload> {
     for row in rows {
         let sum = by_model.entry((row.upstream.clone(), row.model.clone())).or_default();
         (sum.upstream, sum.model) = (row.upstream, row.model);
-        sum.requests += row.requests;
-        sum.input_tokens += row.input_tokens;
-        sum.output_tokens += row.output_tokens;
-        sum.cache_read_tokens += row.cache_read_tokens;
-        sum.wait_ms += row.wait_ms;
-        sum.spend_nanos += row.spend_nanos;
+        sum.requests = sum.requests.saturating_add(row.requests);
+        sum.input_tokens = sum.input_tokens.saturating_add(row.input_tokens);
+        sum.output_tokens = sum.output_tokens.saturating_add(row.output_tokens);
+        sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(row.cache_read_tokens);
+        sum.wait_ms = sum.wait_ms.saturating_add(row.wait_ms);
+        sum.usd = sum.usd.plus(Usd::from_nanos(row.spend_nanos));
     }
     by_model.into_values().collect()
 }
@@ -152,11 +180,11 @@ fn usage_by_kind(rows: &[UsageRow], kinds: &BTreeMap<String, String>) -> Vec<Kin
         let sum = by_kind
             .entry(kind)
             .or_insert_with(|| KindUsage { kind: kind.to_owned(), ..KindUsage::default() });
-        sum.requests += row.requests;
-        sum.input_tokens += row.input_tokens;
-        sum.output_tokens += row.output_tokens;
-        sum.cache_read_tokens += row.cache_read_tokens;
-        sum.spend_nanos += row.spend_nanos;
+        sum.requests = sum.requests.saturating_add(row.requests);
+        sum.input_tokens = sum.input_tokens.saturating_add(row.input_tokens);
+        sum.output_tokens = sum.output_tokens.saturating_add(row.output_tokens);
+        sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(row.cache_read_tokens);
+        sum.usd = sum.usd.plus(Usd::from_nanos(row.spend_nanos));
     }
     by_kind.into_values().collect()
 }

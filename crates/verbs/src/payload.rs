@@ -1,6 +1,6 @@
 //! The one JSON of a task, and the envelope around every payload.
 
-use rota_core::text::Text;
+use rota_core::text::{Text, json_escaped};
 use rota_core::{Front, Json, Task, TaskId, UnixMillis};
 use rota_store::intents::read::TaskView;
 use schemars::JsonSchema;
@@ -37,7 +37,8 @@ impl<T: Serialize> Payload<T> {
     }
 
     fn compact(&self) -> String {
-        serde_json::to_string(self).unwrap_or_else(|error| panic!("a payload is not JSON: {error}"))
+        let text = serde_json::to_string(self);
+        json_escaped(text.unwrap_or_else(|error| panic!("a payload is not JSON: {error}")))
     }
 }
 

@@ -38,7 +38,7 @@ pub async fn prune(cx: &Context, older_than_ms: i64, dry_run: bool) -> Result<Pr
     let mut tx = Some(tx).filter(|_| dry_run);
     let mut next = Some(Place::START);
     while let Some(place) = next {
-        let call = Call { now: Some(now), ..cx.call() };
+        let call = Call { now: Some(now), allow_future: cx.now.is_none() || cx.allow_future, ..cx.call() };
         let batch = Prune { call, unchanged_since, place };
         let (pruned, then) = match &mut tx {
             Some(tx) => batch.run(tx).await?,

@@ -1,29 +1,44 @@
 //! How an attempt ends: `done`, `fail`, `release`, `park`. Each names its lease or agent, and a late one is refused.
 
 use rota_core::transition::{Command, FAILED_REASON};
-use rota_core::{Json, limits};
+use rota_core::{Json, TaskId, limits};
+use rota_store::Store;
+use rota_store::intents::policy::CurrentPolicy;
+use rota_store::intents::read::Show;
 
 use crate::context::{Context, bad_value, checked_text, task_id};
 use crate::step::step;
 use crate::{Result, TaskPayload};
 
-/// Settles as done, with a result that must be a JSON object with a `commit` key.
+/// Settles as done, with a result that must be a JSON object, and have a `commit` where the queue's policy says so.
 pub async fn done(cx: &Context, id: &str, result: Option<&str>) -> Result<TaskPayload> {
     let id = task_id(id)?;
-    let result = result.map(commit_result).transpose()?;
+    let result = result.map(object).transpose()?;
+    if result.as_ref().is_some_and(|result| !has_commit(result)) && requires_commit(cx, &id).await? {
+        return Err(bad_value("result JSON must include a 'commit' key".into()).into());
+    }
     let command = Command::Done { caller: cx.caller(&id)?, result };
     step(cx, id, command).await
 }
 
-/// A result as `done` takes it: an object with a `commit` key.
-pub fn commit_result(text: &str) -> Result<Json> {
+/// Whether there is a commit, and not `null` in its place.
+fn has_commit(result: &Json) -> bool {
+    let members = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(result.as_str());
+    members.is_ok_and(|members| members.get("commit").is_some_and(|commit| !commit.is_null()))
+}
+
+async fn requires_commit(cx: &Context, id: &TaskId) -> Result<bool> {
+    let (view, _) = cx.store.perform(&Show { call: cx.call(), id: id.clone() }).await?;
+    let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+    Ok(published.policy.queue(&view.task.queue).require_commit)
+}
+
+/// A result as `done` takes it: an object.
+pub fn object(text: &str) -> Result<Json> {
     checked_text("result", text, limits::TEXT_BYTES)?;
     let json = Json::parse(text).map_err(|error| bad_value(format!("--result is not JSON: {error}")))?;
     if !json.is_object() {
         return Err(bad_value("result JSON must be an object".into()).into());
-    }
-    if !json.has_key("commit") {
-        return Err(bad_value("result JSON must include a 'commit' key".into()).into());
     }
     Ok(json)
 }

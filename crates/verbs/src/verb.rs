@@ -1,5 +1,5 @@
 //! What a verb is to an interface: an input that can be read and written, a payload that can be read and written, where
-//! it is found over HTTP, and who may use it. The [table](crate::table) lists them all, once: the server makes its routes
+//! it is found over HTTP. The [table](crate::table) lists them all, once: the server makes its routes
 //! and its description from it, and whoever asks a server asks by the same types.
 
 use std::borrow::Cow;
@@ -20,14 +20,14 @@ pub trait Verb: Serialize + DeserializeOwned + JsonSchema + Send + 'static {
     /// What it answers.
     type Payload: Serialize + DeserializeOwned + JsonSchema;
 
-    /// Where it is found, and who may use it.
+    /// Where it is found.
     const ROUTE: Route;
 
     /// Carries it out.
     async fn run(self, cx: &Context) -> Result<Self::Payload>;
 }
 
-/// Where a verb is found, and who may use it.
+/// Where a verb is found.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// Its name: noun and verb of the command line.
@@ -38,8 +38,6 @@ pub struct Route {
     pub path: &'static str,
     /// One line.
     pub about: &'static str,
-    /// What the holder of a lease may do with it.
-    pub holder: Holder,
     /// How it tells a refusal.
     pub telling: Telling,
 }
@@ -71,17 +69,6 @@ impl Method {
     pub const fn has_no_body(self) -> bool {
         matches!(self, Self::Get | Self::Delete)
     }
-}
-
-/// What a caller may do that shows the token of a lease instead of the operator's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// Nothing.
-    Never,
-    /// Within the scope of its lease.
-    InScope,
-    /// Only to the task it holds.
-    OwnTask,
 }
 
 /// How a refusal is told.

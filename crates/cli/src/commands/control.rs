@@ -128,7 +128,8 @@ pub fn sched(common: &Common, args: SchedArgs) -> CliResult<ExitCode> {
             print(open()?.ask(ResetEntry { id })?)
         }
         SchedCommand::Policy(args) => match args.command {
-            None | Some(SchedPolicyCommand::Show) => print(open()?.ask(ShowRules {})?),
+            None => print(open()?.ask(ShowRules { queue: "runs".to_owned() })?),
+            Some(SchedPolicyCommand::Show(args)) => print(open()?.ask(ShowRules { queue: args.queue })?),
             Some(SchedPolicyCommand::Set(args)) => {
                 let rules = rules(args)?;
                 let desk = open()?;
@@ -155,6 +156,7 @@ fn rules(args: SchedPolicySetArgs) -> CliResult<SetRules> {
     let [max_concurrent, max_attempts, lease_ttl_ms, backoff_base_ms, backoff_factor, backoff_cap_ms] =
         given.map(number);
     Ok(SetRules {
+        queue: args.queue.queue,
         max_concurrent,
         max_attempts,
         lease_ttl_ms,
@@ -177,9 +179,14 @@ pub fn policy(common: &Common, args: PolicyArgs) -> CliResult<ExitCode> {
             print(open()?.ask(DiffPolicy { document })?)
         }
         PolicyCommand::Apply(args) => {
-            let document = document(args.file)?;
+            let document = document(args.file.file)?;
+            let unnamed = match (args.merge, args.replace) {
+                (true, _) => policy::Unnamed::Merge,
+                (_, true) => policy::Unnamed::Replace,
+                _ => policy::Unnamed::Refuse,
+            };
             let desk = open()?;
-            let applied = desk.ask(ApplyPolicy { document })?;
+            let applied = desk.ask(ApplyPolicy { document, unnamed })?;
             mirror_to_file(common, &desk)?;
             print(applied)
         }

@@ -8,7 +8,7 @@ use rota_core::text::escaped;
 use rota_daemon::config::TEMPLATE;
 use serde::Serialize;
 
-use crate::args::Common;
+use crate::args::{Common, InitArgs};
 use crate::errors::{CliError, CliResult};
 use crate::{locate, output};
 
@@ -18,7 +18,10 @@ struct Written {
 }
 
 /// Writes a new file whole, or leaves an old one alone.
-pub fn run(common: &Common) -> CliResult<ExitCode> {
+pub fn run(common: &Common, args: &InitArgs) -> CliResult<ExitCode> {
+    if args.group {
+        locate::make_group_folder()?;
+    }
     let file = locate::config_file(common)?;
     let failed = |error: std::io::Error| {
         let hint = match error.kind() {

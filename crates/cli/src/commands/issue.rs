@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use rota_core::text::escaped;
 use rota_verbs::Verb;
 use rota_verbs::issues::IssuePayload;
-use rota_verbs::table::{AddIssue, CloseIssue, ListIssues, ShowIssue};
+use rota_verbs::table::{
+    AddIssue, CloseIssue, CommentIssue, EditIssue, LabelIssue, ListIssues, ReopenIssue, ShowIssue,
+};
 
 use super::help_of;
 use crate::args::Common;
@@ -22,6 +24,10 @@ pub fn run(common: &Common, args: IssueArgs) -> CliResult<ExitCode> {
         IssueCommand::List(_) => "list",
         IssueCommand::Show(_) => "show",
         IssueCommand::Close(_) => "close",
+        IssueCommand::Reopen(_) => "reopen",
+        IssueCommand::Label(_) => "label",
+        IssueCommand::Comment(_) => "comment",
+        IssueCommand::Edit(_) => "edit",
     };
     dispatch(common, command).map_err(|error| error.with_usage_of(&["issue", verb]))
 }
@@ -44,6 +50,25 @@ fn dispatch(common: &Common, command: IssueCommand) -> CliResult<ExitCode> {
             output::emit(common.json, ask(common, CloseIssue { number: args.number })?, |issue| {
                 format!("closed #{}\n", issue.number)
             })
+        }
+        IssueCommand::Reopen(args) => {
+            output::emit(common.json, ask(common, ReopenIssue { number: args.number })?, |issue| {
+                format!("reopened #{}\n", issue.number)
+            })
+        }
+        IssueCommand::Label(args) => {
+            let input = LabelIssue { number: args.number, add: args.add, remove: args.remove };
+            output::emit(common.json, ask(common, input)?, line)
+        }
+        IssueCommand::Comment(args) => {
+            let input = CommentIssue { number: args.number, body: args.body };
+            output::emit(common.json, ask(common, input)?, |issue| {
+                format!("commented on #{}\n", issue.number)
+            })
+        }
+        IssueCommand::Edit(args) => {
+            let input = EditIssue { number: args.number, title: args.title, body: args.body };
+            output::emit(common.json, ask(common, input)?, line)
         }
     }
 }

@@ -1,13 +1,12 @@
-//! `rota loop logs ID [--iteration N] [-f]`
+//! `rota loop logs ID [--iteration N] [-f] [--raw]`
 
-use std::fs::File;
-use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::io::{Read, Seek, SeekFrom};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rota_core::text::escaped;
+use rota_core::text::escaped_lines;
 use rota_core::{Refusal, TaskId};
+use rota_daemon::files::{Dir, Owner};
 use rota_daemon::folders::Folders;
 use rota_daemon::iteration::{OUTPUT, VALIDATION};
 use rota_verbs::table::{ShowLoop, ShowTask};
@@ -23,6 +22,16 @@ use crate::{locate, output};
 /// How often a file that grows is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How output is shown.
+#[derive(Clone, Copy)]
+enum Form {
+    /// With all escaped that could steer a terminal, also into a pipe: what reads it may be a terminal's pager.
+    Safe,
+    /// As the agent wrote it.
+    Raw,
+    Json,
+}
+
 /// What was printed of one iteration so far.
 struct Place {
     number: u32,
@@ -33,7 +42,7 @@ struct Place {
 pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
     let desk = locate::desk(common)?;
     let (workspace, rota) = locate::workspace()?;
-    let folders = Folders { workspace, rota };
+    let folders = Folders::new(&workspace, &rota);
     let id = rota_verbs::task_id(&args.id.id)?;
     let wanted: Option<u32> = args
         .iteration
@@ -44,7 +53,11 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
     let shown = desk.ask(ShowLoop { id: id.to_string() })?.task.task;
     let (mut last, mut runs) = (shown.iteration, shown.lease_id.is_some());
     let number = wanted.unwrap_or(last);
-    if number == 0 || !folders.of_iteration(&id, number).is_dir() {
+    // A loop's folders are those of its creation: an id that was added again has other ones.
+    let (scope, created_at) = (shown.scope.to_string(), shown.created_at);
+    let records =
+        |number: u32| folders.find_records(&scope, &id, created_at, number).and_then(|path| Dir::open(&path));
+    if number == 0 || records(number).is_err() {
         let problem = if last == 0 {
             format!("loop '{id}' has not run yet")
         } else {
@@ -53,9 +66,14 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
         return Err(Refusal::BadValue { problem }.into());
     }
     let mut place = Place { number, printed: [0, 0] };
-    let json = common.json;
+    let form = match (common.json, args.raw) {
+        (true, true) => return Err(CliError::value("--raw and --json are mutually exclusive")),
+        (true, false) => Form::Json,
+        (false, true) => Form::Raw,
+        (false, false) => Form::Safe,
+    };
     loop {
-        print_more(&folders, &id, &mut place, json)?;
+        print_more(&records(place.number), &id, &mut place, form)?;
         if !args.follow {
             return Ok(ExitCode::SUCCESS);
         }
@@ -64,7 +82,7 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
             continue;
         }
         if !runs || wanted.is_some_and(|wanted| wanted < last) {
-            print_more(&folders, &id, &mut place, json)?;
+            print_more(&records(place.number), &id, &mut place, form)?;
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(LOOK);
@@ -87,12 +105,13 @@ struct Piece<'a> {
     text: &'a str,
 }
 
-fn print_more(folders: &Folders, id: &TaskId, place: &mut Place, json: bool) -> CliResult<()> {
-    let folder = folders.of_iteration(id, place.number);
+fn print_more(records: &std::io::Result<Dir>, id: &TaskId, place: &mut Place, form: Form) -> CliResult<()> {
+    // The next iteration may not have begun yet.
+    let Ok(records) = records else { return Ok(()) };
     for (file, printed) in [OUTPUT, VALIDATION].into_iter().zip(&mut place.printed) {
-        let path: PathBuf = folder.join(file);
-        let failed = |error: std::io::Error| CliError::Io(format!("{}: {error}", path.display()));
-        let mut opened = match File::open(&path) {
+        let failed =
+            |error: std::io::Error| CliError::Io(format!("{file} of iteration {}: {error}", place.number));
+        let mut opened = match records.open_file(file, Owner::Any) {
             Ok(opened) => opened,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(failed(error)),
@@ -107,11 +126,14 @@ fn print_more(folders: &Folders, id: &TaskId, place: &mut Place, json: bool) -> 
             let bytes = &buffer[..whole(&buffer[..count])];
             *printed += bytes.len() as u64;
             opened.seek(SeekFrom::Start(*printed)).map_err(failed)?;
-            if json {
-                let text = &String::from_utf8_lossy(bytes);
-                output::print(&Payload::new(Piece { id, iteration: place.number, file, text }).to_line())?;
-            } else {
-                show(bytes)?;
+            match form {
+                Form::Json => {
+                    let text = &String::from_utf8_lossy(bytes);
+                    let piece = Piece { id, iteration: place.number, file, text };
+                    output::print(&Payload::new(piece).to_line())?;
+                }
+                Form::Safe => output::write(escaped_lines(bytes).as_bytes())?,
+                Form::Raw => output::write(bytes)?,
             }
         }
     }
@@ -124,23 +146,5 @@ fn whole(bytes: &[u8]) -> usize {
         // Cut off at the end; a character has at most four bytes.
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
         _ => bytes.len(),
-    }
-}
-
-/// A terminal is not to be steered by what an agent prints.
-fn show(bytes: &[u8]) -> CliResult<()> {
-    let mut stdout = std::io::stdout().lock();
-    let written = if stdout.is_terminal() {
-        let text = String::from_utf8_lossy(bytes);
-        let line = |line: &str| escaped(&line.replace('\t', "    ")).into_owned();
-        let shown: Vec<String> = text.split('\n').map(line).collect();
-        stdout.write_all(shown.join("\n").as_bytes())
-    } else {
-        stdout.write_all(bytes)
-    };
-    match written.and_then(|()| stdout.flush()) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(CliError::PipeClosed),
-        Err(error) => Err(CliError::Io(format!("standard output: {error}"))),
     }
 }

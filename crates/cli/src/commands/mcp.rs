@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use rota_core::text::escaped;
-use rota_serve::mcp::{McpServer, Settings, ToolSet, serve_http, serve_stdio};
+use rota_serve::mcp::{McpServer, Remote, Settings, ToolSet, serve_http, serve_stdio};
 use rota_serve::stop_signal;
-use rota_store::block_on;
+use rota_store::{AnyStore, Location, block_on};
+use rota_verbs::Context;
 
 use super::serve;
 use crate::args::Common;
 use crate::args_serve::McpArgs;
 use crate::errors::{CliError, CliResult};
-use crate::locate;
+use crate::{desk, locate};
 
 const LISTEN: &str = "127.0.0.1:8789";
 
@@ -30,12 +31,14 @@ pub fn run(common: &Common, args: McpArgs) -> CliResult<ExitCode> {
     let address = serve::address(args.listen.as_deref(), LISTEN)?;
     let failed = |error: std::io::Error| CliError::Io(error.to_string());
     rota_serve::prepare().map_err(failed)?;
-    let settings = Settings {
-        context: locate::context(common)?,
-        folder: locate::current_folder()?,
-        policy_file: locate::policy_file(common)?,
-        tools,
+    let remote = if args.http { None } else { agents_server(common)? };
+    let context = match remote {
+        // Nothing is kept here: every call goes to the server.
+        Some(_) => Context::new(AnyStore::open(&Location::Memory)?),
+        None => locate::context(common)?,
     };
+    let (folder, policy_file) = (locate::current_folder()?, locate::policy_file(common)?);
+    let settings = Settings { context, folder, policy_file, tools, remote };
     let server = McpServer::new(settings);
     if args.http {
         block_on(over_http(server, address))?;
@@ -43,6 +46,16 @@ pub fn run(common: &Common, args: McpArgs) -> CliResult<ExitCode> {
         block_on(async { serve_stdio(server, stop_signal()?).await }).map_err(failed)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The server of an agent that was given a lease token instead of the store.
+fn agents_server(common: &Common) -> CliResult<Option<Remote>> {
+    let token = locate::variable("ROTA_TOKEN")?;
+    if !token.is_some_and(|token| token.starts_with(rota_door::LEASE_PREFIX)) {
+        return Ok(None);
+    }
+    let remote = locate::remote(common)?.map(|remote| *remote);
+    Ok(remote.map(|desk::Remote { endpoint, surroundings }| Remote { endpoint, surroundings }))
 }
 
 async fn over_http(server: McpServer, address: SocketAddr) -> CliResult<()> {

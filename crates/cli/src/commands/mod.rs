@@ -2,6 +2,7 @@
 
 mod completions;
 mod control;
+mod endpoint;
 mod gate;
 mod import;
 mod init;
@@ -11,7 +12,7 @@ mod logs;
 mod loops;
 mod mcp;
 mod serve;
-mod supervise;
+pub mod supervise;
 mod task;
 mod up;
 mod upkeep;
@@ -32,6 +33,8 @@ use crate::output;
 
 /// Reads the command line and does what it says.
 pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
+    // A warning that cannot be written is no reason to stop.
+    rota_store::send_warnings_to(|text| drop(output::warn(text)));
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -88,7 +91,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
             upkeep::prune(&cli.common, &args).map_err(|error| error.with_usage_of(&["prune"]))
         }
         Some(Command::Migrate(args)) => upkeep::migrate(&cli.common, &args),
-        Some(Command::Init) => init::run(&cli.common),
+        Some(Command::Init(args)) => init::run(&cli.common, &args),
         Some(Command::Completions { shell }) => completions::run(&shell),
         None => Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&[])) }),
     }

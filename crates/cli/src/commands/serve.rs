@@ -37,6 +37,8 @@ pub fn run(common: &Common, args: &ServeArgs) -> CliResult<ExitCode> {
         context: locate::context(common)?,
         policy_file: Some(locate::policy_file(common)?),
         gates: Some(super::gate::gates(common)?),
+        agents_only: false,
+        cycles: super::supervise::cycles_of(common)?,
     });
     block_on(async {
         let open = open(address, "").await?;

@@ -5,15 +5,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rota_core::cycle::FailureCode;
-use rota_daemon::config::{SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind};
+use rota_daemon::config::{LoopKind, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind};
 use rota_daemon::desk::Desk;
+use rota_daemon::folders::Folders;
+use rota_daemon::signals::{Hangup, Signals};
 use rota_daemon::sources::gitea::Gitea;
 use rota_daemon::sources::github::GitHub;
 use rota_daemon::sources::local::Local;
 use rota_daemon::sources::{Connection, Patience, Source};
 use rota_daemon::supervisor::environment::{self, Check};
 use rota_daemon::supervisor::governance;
-use rota_daemon::supervisor::{self, Shared, Told, Until};
+use rota_daemon::supervisor::state_file::{self, StateError, StateFile};
+use rota_daemon::supervisor::{self, Shared, Stop, Told, Until};
 use rota_store::intents::Call;
 use rota_store::intents::issues::{PinGovernance, ReadRecord};
 use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
@@ -32,39 +35,123 @@ pub fn run(common: &Common, args: &SuperviseArgs) -> CliResult<ExitCode> {
     if common.now.is_some() && !args.once && args.command.is_none() {
         return Err(CliError::value("--now goes with --once only: other cycles go by the clock"));
     }
-    let (config, folder, has_worktrees) = configured(common, args)?;
-    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
-    let cx = locate::context(common)?;
-    let state_file = folder.join(&config.state_file);
-    let agent = match &cx.agent {
-        Some(agent) => agent.clone(),
-        // The same after a restart, another for every state file: leases are known again by it.
-        None => format!("supervisor@{}:{}", locate::host()?, state_file.display()),
+    let Some(mut place) = Place::of(common)? else {
+        let file = locate::config_file(common)?;
+        return Err(CliError::Io(format!(
+            "{} has no section 'supervisor' (try supervisor: {{source: local}})",
+            file.display()
+        )));
     };
-    let call = Call { scope: cx.scope.clone(), now: cx.now, actor: Some(agent.clone()) };
-    let desk = Desk { store: cx.store.clone() };
-    let job = Job { common, args, until, cx: &cx, has_worktrees, runtime };
-    let label = config.claim_label.clone();
-    match config.source.clone() {
-        SourceConfig::Local => {
-            let source = Local::new(desk.clone(), call.clone(), label);
-            job.on(desk, call, agent, source, config, folder)
+    if let Some(file) = &args.settings {
+        place.take_settings(file)?;
+    }
+    place.check_token()?;
+    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
+    match &args.command {
+        None => cycles(Cycles { common, args, until, runtime }, place),
+        Some(command) => {
+            let cx = locate::context(common)?;
+            place.with_source(&cx, Look { common, command, cx: &cx, runtime })?
         }
-        SourceConfig::Tracker(tracker) => {
-            let token = token(&tracker, &folder)?;
-            let connection = Connection::new(&tracker, &token, Patience::default())
-                .map_err(|error| CliError::Io(error.to_string()))?;
-            match tracker.kind {
-                TrackerKind::Gitea => {
-                    let source = Gitea::new(connection, tracker, label);
-                    job.on(desk, call, agent, source, config, folder)
-                }
-                TrackerKind::GitHub => {
-                    let source = GitHub::new(connection, tracker, label);
-                    job.on(desk, call, agent, source, config, folder)
-                }
+    }
+}
+
+/// The section `supervisor` and the folder it counts from.
+pub struct Place {
+    pub config: SupervisorConfig,
+    folder: PathBuf,
+    kind: LoopKind,
+    folders: Folders,
+}
+
+/// Reads where the cycles stand of the supervisor that rota.yml configures; none if it configures none.
+pub fn cycles_of(common: &Common) -> CliResult<Option<rota_serve::http::Cycles>> {
+    let Some(place) = Place::of(common)? else { return Ok(None) };
+    let file = place.state_file();
+    Ok(Some(Arc::new(move || state_file::standing(&file))))
+}
+
+/// Something that is done with a supervisor, whatever its source.
+pub trait WithSource {
+    type Output;
+    fn run<S: Source>(self, shared: Shared<S>) -> Self::Output;
+}
+
+impl Place {
+    /// None if the configuration has no such section.
+    pub fn of(common: &Common) -> CliResult<Option<Self>> {
+        let configured = locate::configured(common)?;
+        let Some(config) = configured.config.supervisor.clone() else { return Ok(None) };
+        let folder = std::path::absolute(&configured.folder)
+            .map_err(|error| CliError::Io(format!("{}: {error}", configured.folder.display())))?;
+        let dispatch = config.dispatch.as_ref();
+        let kind = dispatch.map(|dispatch| configured.config.kind(&dispatch.kind)).unwrap_or_default();
+        Ok(Some(Self { config, folder, kind, folders: locate::folders(common)? }))
+    }
+
+    pub fn state_file(&self) -> PathBuf {
+        self.folder.join(&self.config.state_file)
+    }
+
+    fn take_settings(&mut self, file: &str) -> CliResult<()> {
+        let given = settings_file(file)?;
+        let config = &mut self.config;
+        config.cycle_interval_secs = given.cycle_interval_seconds.unwrap_or(config.cycle_interval_secs);
+        config.cycle_max_runtime_secs =
+            given.cycle_max_runtime_seconds.unwrap_or(config.cycle_max_runtime_secs);
+        Ok(())
+    }
+
+    /// The holder of the leases: the same after a restart, another for every state file.
+    fn agent(&self, cx: &Context) -> CliResult<String> {
+        match &cx.agent {
+            Some(agent) => Ok(agent.clone()),
+            None => Ok(format!("supervisor@{}:{}", locate::host()?, self.state_file().display())),
+        }
+    }
+
+    /// Fails before anything is opened if there is no token that can be used.
+    pub fn check_token(&self) -> CliResult<()> {
+        match &self.config.source {
+            SourceConfig::Local => Ok(()),
+            SourceConfig::Tracker(tracker) => token(tracker, &self.folder).map(drop),
+        }
+    }
+
+    /// Opens the source and does something with the supervisor on it.
+    pub fn with_source<W: WithSource>(&self, cx: &Context, then: W) -> CliResult<W::Output> {
+        let agent = self.agent(cx)?;
+        let call = Call { actor: Some(agent.clone()), ..cx.call() };
+        let desk = Desk { store: cx.store.clone() };
+        let label = self.config.claim_label.clone();
+        match self.config.source.clone() {
+            SourceConfig::Local => {
+                let source = Local::new(desk.clone(), call.clone(), label);
+                Ok(then.run(self.shared(desk, call, agent, source)?))
+            }
+            SourceConfig::Tracker(tracker) => {
+                let token = token(&tracker, &self.folder)?;
+                let connection = Connection::new(&tracker, &token, Patience::default())
+                    .map_err(|error| CliError::Io(error.to_string()))?;
+                Ok(match tracker.kind {
+                    TrackerKind::Gitea => {
+                        let source = Gitea::new(connection, tracker, label);
+                        then.run(self.shared(desk, call, agent, source)?)
+                    }
+                    TrackerKind::GitHub => {
+                        let source = GitHub::new(connection, tracker, label);
+                        then.run(self.shared(desk, call, agent, source)?)
+                    }
+                })
             }
         }
+    }
+
+    fn shared<S: Source>(&self, desk: Desk, call: Call, agent: String, source: S) -> CliResult<Shared<S>> {
+        let shared = Shared::new(desk, call, agent, source, self.config.clone(), self.folder.clone());
+        let mut shared = shared.map_err(|error| CliError::Io(error.to_string()))?;
+        (shared.kind, shared.folders) = (self.kind.clone(), Some(self.folders.clone()));
+        Ok(shared)
     }
 }
 
@@ -85,28 +172,6 @@ fn until(args: &SuperviseArgs) -> CliResult<Until> {
 struct SettingsFile {
     cycle_interval_seconds: Option<u64>,
     cycle_max_runtime_seconds: Option<u64>,
-}
-
-fn configured(common: &Common, args: &SuperviseArgs) -> CliResult<(SupervisorConfig, PathBuf, bool)> {
-    let configured = locate::configured(common)?;
-    let Some(mut supervisor) = configured.config.supervisor.clone() else {
-        let file = locate::config_file(common)?;
-        return Err(CliError::Io(format!(
-            "{} has no section 'supervisor' (try supervisor: {{source: local}})",
-            file.display()
-        )));
-    };
-    let folder = std::path::absolute(&configured.folder)
-        .map_err(|error| CliError::Io(format!("{}: {error}", configured.folder.display())))?;
-    let kind = supervisor.dispatch.as_ref().map(|dispatch| configured.config.kind(&dispatch.kind));
-    if let Some(file) = &args.settings {
-        let given = settings_file(file)?;
-        supervisor.cycle_interval_secs =
-            given.cycle_interval_seconds.unwrap_or(supervisor.cycle_interval_secs);
-        supervisor.cycle_max_runtime_secs =
-            given.cycle_max_runtime_seconds.unwrap_or(supervisor.cycle_max_runtime_secs);
-    }
-    Ok((supervisor, folder, kind.is_some_and(|kind| kind.worktree)))
 }
 
 fn settings_file(file: &str) -> CliResult<SettingsFile> {
@@ -131,11 +196,7 @@ fn token(tracker: &TrackerConfig, folder: &Path) -> CliResult<Secret> {
         TokenPlace::Variable(name) => locate::variable(name)?.ok_or_else(|| {
             CliError::Io(format!("the variable {name}, which supervisor.token_env names, is not set"))
         })?,
-        TokenPlace::File(path) => {
-            let path = folder.join(path);
-            let read = std::fs::read_to_string(&path);
-            read.map_err(|error| CliError::Io(format!("supervisor.token_file {}: {error}", path.display())))?
-        }
+        TokenPlace::File(path) => token_file(&folder.join(path), tracker.allows_shared_token_file)?,
     };
     if text.trim().is_empty() {
         return Err(CliError::Io("the token of the tracker is empty".to_owned()));
@@ -143,79 +204,159 @@ fn token(tracker: &TrackerConfig, folder: &Path) -> CliResult<Secret> {
     Ok(Secret::from(text.trim()))
 }
 
-/// What to do, whatever the source.
-struct Job<'a> {
+/// The content of a token file, which only its owner may be able to read.
+fn token_file(path: &Path, allows_shared: bool) -> CliResult<String> {
+    use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
+    let failed =
+        |error: std::io::Error| CliError::Io(format!("supervisor.token_file {}: {error}", path.display()));
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode();
+    if mode & 0o077 != 0 && !allows_shared {
+        return Err(CliError::Io(format!(
+            "supervisor.token_file {}: other users can read it (mode {:03o}): chmod 600 it, or accept that with \
+             allow_insecure: [token_file]",
+            path.display(),
+            mode & 0o777
+        )));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// `rota supervise` without a subcommand.
+#[derive(Clone, Copy)]
+struct Cycles<'a> {
     common: &'a Common,
     args: &'a SuperviseArgs,
     until: Until,
-    cx: &'a Context,
-    has_worktrees: bool,
     runtime: &'static tokio::runtime::Runtime,
 }
 
-impl Job<'_> {
-    fn on<S: Source>(
-        &self,
-        desk: Desk,
-        call: Call,
-        agent: String,
-        source: S,
-        config: SupervisorConfig,
-        folder: PathBuf,
-    ) -> CliResult<ExitCode> {
-        let shared = Shared::new(desk, call, agent, source, config, folder);
-        let mut shared = shared.map_err(|error| CliError::Io(error.to_string()))?;
-        shared.loops_have_worktrees = self.has_worktrees;
-        match &self.args.command {
-            None => self.cycles(shared),
-            Some(SuperviseCommand::Check) => self.check(&shared),
-            Some(SuperviseCommand::Pin) => self.pin(&shared),
+fn state_error(error: StateError) -> CliError {
+    CliError::Io(error.to_string())
+}
+
+/// Runs cycles. While the store cannot be reached, each is a failed cycle with its backoff.
+fn cycles(mut cycles: Cycles<'_>, place: Place) -> CliResult<ExitCode> {
+    let json = cycles.common.json;
+    let mut broken = None;
+    let mut show = |told: Told| match tell(json, &told) {
+        Ok(()) => true,
+        Err(error) => {
+            broken.get_or_insert(error);
+            false
         }
+    };
+    let file = StateFile::take(&place.state_file()).map_err(state_error)?;
+    let signals = cycles.runtime.block_on(async { Signals::catch(Hangup::Ends) });
+    let mut stop = Stop::Signals(signals.map_err(|error| CliError::Io(format!("signals: {error}")))?);
+    let code = loop {
+        let opened = locate::context(cycles.common).and_then(|cx| {
+            cycles.publish(&cx, place.agent(&cx)?)?;
+            Ok(cx)
+        });
+        let problem = match opened {
+            Ok(cx) => {
+                let run = Run { cycles, file: &file, stop: &mut stop, show: &mut show };
+                break place.with_source(&cx, run)?.map_err(state_error)?;
+            }
+            Err(error) if error.may_pass() => error.in_words(),
+            Err(error) => return Err(error),
+        };
+        let without = supervisor::cycle_without_store(&file, &place.config, &problem, &mut show);
+        let sleep = without.map_err(state_error)?;
+        let is_last = cycles.is_last();
+        let Some(sleep) = sleep.filter(|_| !is_last) else { break Some(FailureCode::Exception) };
+        let is_stopped = cycles.runtime.block_on(async {
+            tokio::select! {
+                () = tokio::time::sleep(sleep) => false,
+                () = stop.next() => true,
+            }
+        });
+        if is_stopped {
+            break Some(FailureCode::Exception);
+        }
+    };
+    if let Some(error) = broken {
+        return Err(error);
+    }
+    let failed = cycles.until != Until::Stopped && code.is_some_and(FailureCode::is_failure);
+    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Cycles on a store that is open.
+struct Run<'a, 'b> {
+    cycles: Cycles<'a>,
+    file: &'a StateFile,
+    stop: &'a mut Stop,
+    show: &'a mut supervisor::Teller<'b>,
+}
+
+impl WithSource for Run<'_, '_> {
+    type Output = Result<Option<FailureCode>, StateError>;
+
+    fn run<S: Source>(self, shared: Shared<S>) -> Self::Output {
+        let Cycles { until, runtime, .. } = self.cycles;
+        runtime.block_on(supervisor::run(Arc::new(shared), self.file, until, self.stop, self.show))
+    }
+}
+
+impl Cycles<'_> {
+    /// Counts a cycle that was run; whether it was the last one.
+    fn is_last(&mut self) -> bool {
+        if let Until::Cycles(count) = &mut self.until {
+            *count = count.saturating_sub(1);
+        }
+        self.until == Until::Cycles(0)
     }
 
     /// What rota.yml says about the policy counts from here on; on a server only if that is wanted.
-    fn publish(&self, call: &Call) -> CliResult<()> {
+    fn publish(&self, cx: &Context, agent: String) -> CliResult<()> {
+        let call = Call { actor: Some(agent), ..cx.call() };
         let current = CurrentPolicy { call: call.clone() };
-        let (current, _) = block_on(self.cx.store.perform(&current))?;
+        let (current, _) = block_on(cx.store.perform(&current))?;
         let wanted = locate::configured(self.common)?.config.apply_to(&current.policy);
         let wanted = wanted.map_err(rota_core::Refusal::from)?;
         if wanted == current.policy {
             return Ok(());
         }
-        if matches!(self.cx.store, AnyStore::Postgres(_)) && !self.args.publish {
+        if matches!(cx.store, AnyStore::Postgres(_)) && !self.args.publish {
             return output::warn(
                 "rota.yml says something else about the policy than what is published (--publish)",
             );
         }
         let based_on = Some(current.version.clone());
-        block_on(self.cx.store.perform(&PublishPolicy { call: call.clone(), policy: wanted, based_on }))?;
+        block_on(cx.store.perform(&PublishPolicy { call: call.clone(), policy: wanted, based_on }))?;
         let file = locate::policy_file(self.common)?;
-        match block_on(mirror::write(self.cx, &file)) {
+        match block_on(mirror::write(cx, &file)) {
             Ok(_) => Ok(()),
             Err(error) => output::warn(&format!("published, but not mirrored: {error}")),
         }
     }
+}
 
-    fn cycles<S: Source>(&self, shared: Shared<S>) -> CliResult<ExitCode> {
-        self.publish(&shared.call)?;
-        let json = self.common.json;
-        let mut broken = None;
-        let mut show = |told: Told| match tell(json, &told) {
-            Ok(()) => true,
-            Err(error) => {
-                broken.get_or_insert(error);
-                false
-            }
-        };
-        let ended = self.runtime.block_on(supervisor::run(Arc::new(shared), self.until, &mut show));
-        let code = ended.map_err(|error| CliError::Io(error.to_string()))?;
-        if let Some(error) = broken {
-            return Err(error);
+/// `rota supervise check` and `rota supervise pin`.
+struct Look<'a> {
+    common: &'a Common,
+    command: &'a SuperviseCommand,
+    cx: &'a Context,
+    runtime: &'static tokio::runtime::Runtime,
+}
+
+impl WithSource for Look<'_> {
+    type Output = CliResult<ExitCode>;
+
+    fn run<S: Source>(self, shared: Shared<S>) -> CliResult<ExitCode> {
+        match self.command {
+            SuperviseCommand::Check => self.check(&shared),
+            SuperviseCommand::Pin => self.pin(&shared),
         }
-        let failed = self.until != Until::Stopped && code.is_some_and(FailureCode::is_failure);
-        Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
     }
+}
 
+impl Look<'_> {
     fn check<S: Source>(&self, shared: &Shared<S>) -> CliResult<ExitCode> {
         let (checks, governance) = self.runtime.block_on(async {
             let record = ReadRecord { call: shared.call.clone(), source: shared.source.key() };
@@ -250,8 +391,9 @@ impl Job<'_> {
             source: shared.source.key(),
             files,
             only_first: false,
+            reason: "rota supervise pin".to_owned(),
         };
-        let files = self.runtime.block_on(shared.desk.perform(pin))?;
+        let files = self.runtime.block_on(shared.desk.perform(pin))?.files;
         let pinned = Pinned {
             governance: governance::hash_of_all(&files),
             files: files.into_iter().map(|(path, sha256)| PinnedFile { path, sha256 }).collect(),
@@ -271,6 +413,7 @@ fn tell(json: bool, told: &Told) -> CliResult<()> {
         }
         Told::Cycle(summary) if json => output::print(&Payload::new(summary).to_line()),
         Told::Warning(text) => output::warn(text),
+        Told::Notice(text) => output::note(text),
         Told::Lines(_) | Told::Cycle(_) => Ok(()),
     }
 }

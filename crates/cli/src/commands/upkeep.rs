@@ -3,8 +3,12 @@
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use rota_core::text::escaped;
+use rota_daemon::sweep::{self, Swept};
+use rota_store::intents::Call;
+use rota_store::sqlite::ClockBehind;
 use rota_store::{AnyStore, block_on};
 use rota_verbs::carry::{self, Carried};
 use rota_verbs::doctor::{Findings, doctor as examine};
@@ -21,6 +25,9 @@ use crate::{locate, output};
 
 pub fn doctor(common: &Common, args: &DoctorArgs) -> CliResult<ExitCode> {
     let desk = locate::desk(common)?;
+    if args.accept_clock {
+        accept_clock(&desk)?;
+    }
     let terminal = std::io::stderr().is_terminal();
     let progress = |tasks: u64| {
         if terminal && tasks.is_multiple_of(10_000) && tasks > 0 {
@@ -38,6 +45,22 @@ pub fn doctor(common: &Common, args: &DoctorArgs) -> CliResult<ExitCode> {
     let clean = found.is_clean();
     output::emit(common.json, found, findings)?;
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Says on standard error what was accepted: the answer stays that of a doctor.
+fn accept_clock(desk: &Desk) -> CliResult<()> {
+    let Desk::Store(cx) = desk else {
+        return Err(CliError::value(
+            "--accept-clock must run on the host of the server, with the database itself as the store"
+                .to_owned(),
+        ));
+    };
+    match rota_verbs::doctor::accept_clock(cx)? {
+        Some(ClockBehind { newest, host }) => output::note(&format!(
+            "accepted this host's clock, {host}, although the newest entry was written at {newest}"
+        )),
+        None => output::note("this host's clock is not behind the store"),
+    }
 }
 
 fn findings(found: &Findings) -> String {
@@ -59,6 +82,9 @@ fn findings(found: &Findings) -> String {
     let listed = found.problems.len() as u64;
     if found.total > listed {
         text.push_str(&format!("… and {} more\n", found.total - listed));
+    }
+    for note in &found.notes {
+        text.push_str(&format!("note: {}\n", escaped(note)));
     }
     text.push_str(&match (found.total, found.repaired) {
         (0, _) => "nothing is wrong\n".to_owned(),
@@ -120,11 +146,30 @@ pub fn backup(common: &Common, args: &FileArg) -> CliResult<ExitCode> {
 
 pub fn prune(common: &Common, args: &PruneArgs) -> CliResult<ExitCode> {
     let older_than_ms = duration(&args.older_than)?;
-    let pruned = locate::desk(common)?.ask(PruneStore { older_than_ms, dry_run: args.dry_run })?;
+    let desk = locate::desk(common)?;
+    let folders = locate::folders(common)?;
+    let pruned = desk.ask(PruneStore { older_than_ms, dry_run: args.dry_run })?;
+    // Only for the store that this workspace has by itself: to another one, all loops of these folders are unknown.
+    let is_own = common.store.is_none() && locate::variable("ROTA_STORE")?.is_none();
+    let swept = match &desk {
+        Desk::Store(cx) if !args.dry_run && is_own => {
+            let call = Call { now: cx.now, actor: cx.agent.clone(), ..Call::in_scope(&cx.scope) };
+            let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
+            runtime.block_on(sweep::sweep(&cx.store, &call, Arc::new(folders)))?
+        }
+        _ => Swept::default(),
+    };
+    for kept in &swept.kept {
+        output::warn(&format!("the folders of a pruned loop stay: {kept}"))?;
+    }
     output::emit(common.json, pruned, |Pruned { dry_run, tasks, needed, events, .. }| {
         let verb = if *dry_run { "would prune" } else { "pruned" };
         let kept = if *needed == 0 { String::new() } else { format!(", kept {needed} that others need") };
-        format!("{verb} {tasks} tasks and {events} events of others{kept}\n")
+        let folders = match swept.loops {
+            0 => String::new(),
+            loops => format!("removed the folders of {loops} loops\n"),
+        };
+        format!("{verb} {tasks} tasks and {events} events of others{kept}\n{folders}")
     })
 }
 
@@ -155,7 +200,6 @@ pub fn migrate(common: &Common, args: &MigrateArgs) -> CliResult<ExitCode> {
     let schema = if args.status {
         schema::status(&location)?
     } else {
-        locate::make_room_for(&location)?;
         schema::migrate(&location, args.grant_to.as_deref())?
     };
     let current = schema.is_current();

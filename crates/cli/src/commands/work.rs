@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rota_core::text::escaped;
 use rota_daemon::companion::Companion;
+use rota_daemon::runner::environment::{Environment, dropped_keys, passed};
 use rota_daemon::runner::process::find_program;
 use rota_daemon::work::{self, GiveUp, Progress, Summary, Work};
 use rota_store::intents::Call;
@@ -18,6 +19,7 @@ use rota_verbs::Payload;
 use rota_verbs::claim::Claimed;
 use serde::Serialize;
 
+use super::endpoint::Endpoint;
 use super::gate::NearGateway;
 use super::number;
 use crate::args::Common;
@@ -29,6 +31,7 @@ use crate::{locate, output};
 const MOST_JOBS: usize = 1_000;
 
 pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
+    locate::hide_secrets(common)?;
     let jobs: usize = number("--jobs", &args.jobs)?;
     if !(1..=MOST_JOBS).contains(&jobs) {
         return Err(CliError::value(format!("--jobs must be from 1 to {MOST_JOBS}, got: {jobs}")));
@@ -43,21 +46,20 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     };
     let folder = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
     let argv = with_program_found(args.command, &folder)?;
+    rota_serve::prepare().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let cx = locate::context(common)?;
     let host = locate::host()?;
     let agent = cx.agent.clone().unwrap_or_else(|| format!("{host}:{}", std::process::id()));
-    let mut environment: BTreeMap<_, _> = std::env::vars_os().collect();
+    let mut environment = environment(common, args.pass_env)?;
     environment.insert("ROTA_SCOPE".into(), cx.scope.clone().into());
-    if let Some(store) = locate::store_for_children(common)? {
-        environment.insert("ROTA_STORE".into(), store.into());
-    }
-    let mut companions: Vec<Arc<dyn Companion>> = Vec::new();
+    let endpoint = runtime.block_on(Endpoint::for_agents(&cx))?;
+    let mut companions: Vec<Arc<dyn Companion>> = vec![Arc::new(endpoint)];
     if !args.no_gateway {
         companions.push(Arc::new(NearGateway::new(common)?));
     }
     let work = Work {
-        call: Call { scope: cx.scope.clone(), now: None, actor: Some(agent.clone()) },
+        call: Call { actor: Some(agent.clone()), ..Call::in_scope(&cx.scope) },
         queue: args.queue,
         agent,
         host: Some(host),
@@ -79,6 +81,26 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     // Without --until-empty a signal is how it ends.
     let has_all = !args.until_empty || !summary.interrupted;
     Ok(if has_all { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What commands see of our environment. A key that the allow list leaves out is named, so that no agent fails silently.
+fn environment(common: &Common, named: Vec<String>) -> CliResult<Environment> {
+    for name in &named {
+        if name.is_empty() || name.contains(['=', '*', '\0']) || name.starts_with("ROTA_") {
+            let problem = format!("--pass-env must be the name of a variable outside ROTA_*, got: {name}");
+            return Err(CliError::value(problem));
+        }
+    }
+    let mut allowed = locate::configured(common)?.config.work_pass_env;
+    allowed.extend(named);
+    let passed = passed(&allowed, rota_store::environment::vars_os());
+    let dropped = dropped_keys(&passed, rota_store::environment::vars_os());
+    if let Some(first) = dropped.first() {
+        let keys = dropped.join(", ");
+        let hint = format!("use --pass-env {first}, or work: {{pass_env: [\u{2026}]}} in rota.yml");
+        output::warn(&format!("commands do not see {keys} ({hint})"))?;
+    }
+    Ok(passed)
 }
 
 /// A command that is not there is the caller's slip, and costs no task an attempt.
@@ -142,6 +164,10 @@ impl View {
                 say(&format!("late {}: {}", escaped(lease.task.as_str()), escaped(refusal)));
             }
             Progress::Trouble { problem } => say(&format!("warning: {}, asking again", escaped(problem))),
+            Progress::Silent { lease } => {
+                let id = escaped(lease.task.as_str());
+                say(&format!("warning: {id}: its shim does not answer, so its lease is not renewed"));
+            }
             Progress::Idle if !was_idle && self.terminal => say("waiting for tasks (Ctrl-C ends it)"),
             Progress::Idle => {}
             Progress::Stopping => say("stopping: the commands are asked to end"),

@@ -6,7 +6,10 @@ use rota_verbs::queue::Entries;
 /// The text of `queue list`.
 pub fn text(list: &Entries) -> String {
     let mut text = format!("Run Queue: {} entry(ies) [priority asc]\n", list.total);
-    for entry in &list.entries {
+    if list.entries.is_empty() {
+        text.push_str("  (queue empty)\n");
+    }
+    for entry in list.entries.iter().map(|listed| &listed.entry) {
         let app = entry
             .app_id
             .as_deref()
@@ -14,7 +17,8 @@ pub fn text(list: &Entries) -> String {
             .or(entry.run_id.as_deref())
             .unwrap_or("-");
         let (id, app, repo) = (escaped(&entry.id), escaped(app), escaped(&entry.repo));
-        text.push_str(&format!("  #{} {id} [{}] {app} repo={repo}\n", entry.priority, entry.status));
+        let note = entry.note.as_ref().map_or(String::new(), |note| format!(" note={}", escaped(note)));
+        text.push_str(&format!("  #{} {id} [{}] {app} repo={repo}{note}\n", entry.priority, entry.status));
     }
     text
 }

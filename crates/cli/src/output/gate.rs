@@ -9,9 +9,10 @@ pub fn in_words(sum: &UsageSum) -> String {
     let UsageSum { requests, input_tokens, output_tokens, cache_read_tokens, wait_ms, usd, .. } = sum;
     format!(
         "{requests} requests, {input_tokens} tokens in ({cache_read_tokens} cached), {output_tokens} out, waited \
-         {}.{} s, ${usd}",
+         {}.{} s, ${}",
         wait_ms / 1_000,
-        wait_ms % 1_000 / 100
+        wait_ms % 1_000 / 100,
+        usd.rounded()
     )
 }
 
@@ -25,7 +26,7 @@ pub fn usage(list: &UsageList) -> String {
             sum.output_tokens.to_string(),
             sum.cache_read_tokens.to_string(),
             waited,
-            sum.usd.clone(),
+            sum.usd.rounded(),
         ]
     };
     let rows = list.usage.iter().map(|row| {

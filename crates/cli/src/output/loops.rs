@@ -99,7 +99,9 @@ pub fn show(shown: &ShownLoop) -> String {
         let ended = iteration.ended_at.map_or(String::new(), |ended| format!(" to {}", time(ended)));
         let outcome = iteration.outcome.map_or(String::new(), |outcome| format!(" {outcome}"));
         let started = time(iteration.started_at);
-        text.push_str(&format!("  {}. {started}{ended}{outcome}\n", iteration.iteration));
+        let reason = iteration.reason.as_ref().map_or(String::new(), |why| format!(" ({})", escaped(why)));
+        let phase = if iteration.validating { " validating" } else { "" };
+        text.push_str(&format!("  {}. {started}{ended}{outcome}{reason}{phase}\n", iteration.iteration));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Payloads as text. Everything a user wrote is shown with control characters escaped.
+//! Payloads as text. All that is printed goes through `print`, which escapes whatever could steer a terminal.
 
 pub mod entries;
 pub mod gate;
@@ -12,6 +12,7 @@ pub mod why;
 use std::io::Write;
 use std::process::ExitCode;
 
+use rota_core::text::{escaped, escaped_lines};
 use rota_verbs::Payload;
 use serde::Serialize;
 
@@ -24,10 +25,20 @@ pub fn emit<T: Serialize>(json: bool, payload: T, text: impl FnOnce(&T) -> Strin
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes data to standard output.
+/// Writes text or JSON to standard output.
 pub fn print(text: &str) -> CliResult<()> {
+    write(escaped_lines(text.as_bytes()).as_bytes())
+}
+
+/// Clears the screen and goes to its top.
+pub fn clear_screen() -> CliResult<()> {
+    write(b"\x1b[H\x1b[2J")
+}
+
+/// Writes bytes to standard output as they are.
+pub fn write(bytes: &[u8]) -> CliResult<()> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(CliError::PipeClosed),
         Err(error) => Err(CliError::Io(format!("standard output: {error}"))),
@@ -36,14 +47,14 @@ pub fn print(text: &str) -> CliResult<()> {
 
 /// Writes a warning to standard error.
 pub fn warn(text: &str) -> CliResult<()> {
-    let line = format!("warning: {}\n", rota_core::text::escaped(text));
+    let line = format!("warning: {}\n", escaped(text));
     let written = std::io::stderr().write_all(line.as_bytes());
     written.map_err(|error| CliError::Io(format!("standard error: {error}")))
 }
 
 /// Tells on standard error what a program that goes on is doing.
 pub fn note(text: &str) -> CliResult<()> {
-    note_raw(&rota_core::text::escaped(text))
+    note_raw(&escaped(text))
 }
 
 /// The same for what has nothing left to escape.

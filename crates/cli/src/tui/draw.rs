@@ -72,6 +72,9 @@ fn title_line(view: &View, look: &Look) -> TextLine<'static> {
         if overview.blocks.iter().any(|block| block.blocked) {
             spans.push(Span::styled(" RATE LIMITED", look.alarm().add_modifier(Modifier::BOLD)));
         }
+        if !overview.budgets.is_empty() {
+            spans.push(Span::styled(" BUDGET SPENT", look.alarm().add_modifier(Modifier::BOLD)));
+        }
         for (word, count) in totals(overview) {
             let style = match word {
                 "failed" | "parked" => look.alarm(),
@@ -266,7 +269,7 @@ fn gate_chart(frame: &mut Frame<'_>, area: Rect, view: &View, style: Style) {
 
 fn usage(overview: &Overview) -> Vec<String> {
     let line = |used: &rota_verbs::overview::UsagePayload| {
-        let dollars = used.spend_nanos / 10_000_000;
+        let cents = used.usd.nanos() / 10_000_000;
         format!(
             "{} {}: {} calls, {} in, {} out, ${}.{:02} today",
             escaped(&used.upstream),
@@ -274,8 +277,8 @@ fn usage(overview: &Overview) -> Vec<String> {
             used.requests,
             used.input_tokens,
             used.output_tokens,
-            dollars / 100,
-            dollars % 100
+            cents / 100,
+            cents % 100
         )
     };
     overview.usage.iter().map(line).collect()

@@ -1,15 +1,15 @@
 //! Fetching what the panes show, and doing what is ordered, by the same verbs as every other command. On a thread of its
 //! own: a store that takes its time does not hold up the screen.
 
-use std::io::{Read, Seek, SeekFrom};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use rota_core::UnixMillis;
 use rota_core::text::escaped;
+use rota_daemon::files::{Dir, Owner};
 use rota_daemon::folders::Folders;
 use rota_daemon::iteration::OUTPUT;
-use rota_serve::http::Gates;
+use rota_serve::http::{Cycles, Gates};
 use rota_verbs::TaskPayload;
 use rota_verbs::table::{
     CancelLoop, ExplainTask, ListLoops, ListTasks, PauseTask, PlanLeases, ReiterateLoop, ResetTask,
@@ -58,6 +58,7 @@ pub fn run(
     desk: &Desk,
     folders: Option<&Folders>,
     gates: &Gates,
+    cycles: Option<&Cycles>,
     tasks: &Receiver<Task>,
     told: &Sender<Happened>,
 ) {
@@ -76,8 +77,11 @@ pub fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let start = Instant::now();
-        let data = load(desk, folders, gates, &wanted)
+        let mut data = load(desk, folders, gates, &wanted)
             .unwrap_or_else(|error| Data { trouble: Some(error.in_words()), ..Data::default() });
+        if let Some(standing) = cycles.filter(|_| wanted.pane == Pane::Fleet).and_then(|cycles| cycles()) {
+            data.footnote.push(standing.in_words());
+        }
         if told.send(Happened::Loaded(wanted.clone(), Box::new(data))).is_err() {
             return;
         }
@@ -100,7 +104,15 @@ fn done(desk: &Desk, act: Act, id: &str) -> CliResult<String> {
             let higher =
                 priority.checked_sub(1).ok_or_else(|| CliError::Io(format!("{shown} is the most urgent")))?;
             let (title, description, steps, status) = (None, None, None, None);
-            desk.ask(UpdateTask { id, title, priority: Some(higher), description, steps, status })?;
+            desk.ask(UpdateTask {
+                id,
+                title,
+                priority: Some(higher),
+                description,
+                steps,
+                status,
+                force: false,
+            })?;
         }
     }
     Ok(format!("done: {} {shown}", act.words()))
@@ -126,6 +138,7 @@ fn load(desk: &Desk, folders: Option<&Folders>, gates: &Gates, wanted: &Wanted) 
         }
         Pane::Gate => {
             data.lines = overview.blocks.iter().map(|block| gate_line(block, now)).collect();
+            data.lines.extend(overview.budgets.iter().map(|spent| budget_line(spent, now)));
             data.panel = match desk {
                 Desk::Store(_) => gates(),
                 Desk::Server(remote) => remote.panel()?,
@@ -217,12 +230,8 @@ fn fleet_line(task: &TaskPayload, folders: Option<&Folders>, now: UnixMillis) ->
 
 /// The last line that an agent on this host has written.
 fn last_output(folders: &Folders, task: &TaskPayload) -> Option<String> {
-    let path = folders.of_iteration(&task.id, task.iteration).join(OUTPUT);
-    let mut file = std::fs::File::open(path).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES))).ok()?;
-    let mut bytes = Vec::new();
-    file.take(TAIL_BYTES).read_to_end(&mut bytes).ok()?;
+    let records = folders.find_records(&task.scope, &task.id, task.created_at, task.iteration).ok()?;
+    let bytes = Dir::open(&records).ok()?.tail(OUTPUT, Owner::Any, TAIL_BYTES).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
@@ -277,6 +286,16 @@ fn gate_line(block: &rota_verbs::overview::BlockPayload, now: UnixMillis) -> Lin
         id: None,
         cells: vec![block.upstream.clone(), state, block.hits.to_string(), reason],
         alarm: block.blocked,
+    }
+}
+
+fn budget_line(spent: &rota_verbs::overview::SpentBudget, now: UnixMillis) -> Line {
+    let left = spent.until.map_or(String::new(), |until| format!(" for {}", span(until.get() - now.get())));
+    let state = format!("budget spent{left}");
+    Line {
+        id: None,
+        cells: vec![spent.upstream.clone(), state, String::new(), spent.budget.clone()],
+        alarm: true,
     }
 }
 

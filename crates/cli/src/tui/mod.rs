@@ -57,17 +57,18 @@ pub fn run(common: &Common) -> CliResult<ExitCode> {
     let folders = match &desk {
         Desk::Store(_) => {
             let (workspace, rota) = locate::workspace()?;
-            Some(Folders { workspace, rota })
+            Some(Folders::new(&workspace, &rota))
         }
         Desk::Server(_) => None,
     };
     let gates = gates(common)?;
+    let cycles = crate::commands::supervise::cycles_of(common)?;
     let has_color = locate::variable("NO_COLOR")?.is_none();
     let (told, happened) = mpsc::channel();
     hear_signals(told.clone())?;
     let (tasks, orders) = mpsc::channel();
     let loaded = told.clone();
-    std::thread::spawn(move || load::run(&desk, folders.as_ref(), &gates, &orders, &loaded));
+    std::thread::spawn(move || load::run(&desk, folders.as_ref(), &gates, cycles.as_ref(), &orders, &loaded));
     let mut terminal = Screen::open()?;
     std::thread::spawn(move || read_keys(&told));
     show(&mut terminal.0, View::new(has_color), &happened, &tasks)

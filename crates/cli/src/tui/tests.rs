@@ -35,13 +35,14 @@ fn overview(full: bool, limited: bool) -> Overview {
         requests: 1_234,
         input_tokens: 5_000_000,
         output_tokens: 250_000,
-        spend_nanos: 12_340_000_000,
+        usd: rota_core::Usd::from_nanos(12_340_000_000),
         ..UsagePayload::default()
     };
     Overview {
         now: UnixMillis::new(NOW),
         queues: vec![queue("loops"), queue("tasks")],
         blocks: if limited { vec![block] } else { Vec::new() },
+        budgets: Vec::new(),
         usage: if full { vec![used] } else { Vec::new() },
         usage_by_kind: Vec::new(),
     }

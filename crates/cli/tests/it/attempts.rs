@@ -29,7 +29,7 @@ fn every_end() {
         @29 task delete a
         @30 task undelete a
         @31 task claim a --agent z
-        @32 task update a --status done
+        @32 task update a --status done --agent z
         @33 task attempts a
         task attempts nobody
         task attempts
@@ -142,7 +142,7 @@ fn every_end() {
             lease_expires_at: 2026-01-01T00:10:31Z
             lease_id: lease-a-8
             retry_count: 0
-            $ @32 task update a --status done
+            $ @32 task update a --status done --agent z
             updated a
             $ @33 task attempts a
             LEASE        AGENT    STARTED              ENDED                OUTCOME      REASON

@@ -374,7 +374,7 @@ fn hostile_texts_are_shown_escaped() {
         @1 task list
         @1 task peek
         @1 task claim esc --agent "$(whoami)"
-        @2 task fail esc --reason "\e]0;title\n! error: forged"
+        @2 task fail esc --agent "$(whoami)" --reason "\e]0;title\n! error: forged"
         @3 task claim esc --agent "\e"
         @3 task show esc
         @3 task deps esc
@@ -440,7 +440,7 @@ fn hostile_texts_are_shown_escaped() {
             steps:
             - $(reboot)
             - ; rm -rf /
-            $ @2 task fail esc --reason "\e]0;title\n! error: forged"
+            $ @2 task fail esc --agent "$(whoami)" --reason "\e]0;title\n! error: forged"
             failed esc
             $ @3 task claim esc --agent "\e"
             ! error: agent has the control character \u{1b} in '\u{1b}'
@@ -487,7 +487,7 @@ fn hostile_texts_are_shown_escaped() {
             2026-01-01T00:00:00.000Z      2  created bidi
             2026-01-01T00:00:00.000Z      3  created ref
             2026-01-01T00:00:01.000Z      4  granted esc  open -> active  lease-esc-1  @$(whoami)
-            2026-01-01T00:00:02.000Z      5  failed esc  active -> open  lease-esc-1  "\u{1b}]0;title\n! error: forged"
+            2026-01-01T00:00:02.000Z      5  failed esc  active -> open  lease-esc-1  @$(whoami)  "\u{1b}]0;title\n! error: forged"
             2026-01-01T00:00:03.000Z      6  blocked ref by esc
             2026-01-01T00:00:03.000Z      7  blocked ref by bidi
             2026-01-01T00:00:03.000Z      8  parked esc  open -> parked  "\u{202e}x"

@@ -120,19 +120,19 @@ fn a_newer_schema() {
         VERBS,
         expect![[r#"
             $ task claim
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 5: use a newer rota
             [1]
             $ task list
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 5: use a newer rota
             [1]
             $ task create x X
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 5: use a newer rota
             [1]
             $ why a
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 5: use a newer rota
             [1]
             $ log
-            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 4: use a newer rota
+            ! error: <folder>/.rota/rota.db has schema 99, this rota knows up to 5: use a newer rota
             [1]
         "#]],
     );
@@ -153,15 +153,15 @@ fn a_folder_that_is_not_there() {
     lab.check(
         "task list",
         expect![[r#"
-        $ task list
-        ! error: <folder>/.rota: File exists (os error 17)
-        [1]
-    "#]],
+            $ task list
+            ! error: <folder>/.rota: not a directory
+            [1]
+        "#]],
     );
 }
 
 /// By another process: a file that this one wrote cannot be run while another thread is about to start a child.
-fn copy_program(to: &Path) {
+pub fn copy_program(to: &Path) {
     if !to.exists() {
         assert!(std::process::Command::new("cp").arg(ROTA).arg(to).status().unwrap().success());
     }
@@ -198,6 +198,10 @@ fn no_permission() {
         mode(lab.path(), 0o755);
         for line in ["task claim", "task list", "task create x X"] {
             let (code, stdout, text) = as_nobody(&lab, line);
+            if case == "nothing may be written" && line == "task list" {
+                assert!(code == 0 && stdout.contains("\na "), "who may read reads: {text}");
+                continue;
+            }
             assert_eq!((code, stdout.as_str()), (1, ""), "{case}, {line}: {text}");
             shown.push_str(&format!("{case}: $ {line}\n{text}"));
         }
@@ -215,22 +219,19 @@ fn no_permission() {
         ! error: no permission for <folder>/.rota/rota.db: unable to open database file: <folder>/.rota/rota.db
         [1]
         the folder: $ task claim
-        ! error: <folder>/.rota: Permission denied (os error 13)
+        ! error: no permission for <folder>/.rota/rota.db: Permission denied (os error 13)
         [1]
         the folder: $ task list
-        ! error: <folder>/.rota: Permission denied (os error 13)
+        ! error: no permission for <folder>/.rota/rota.db: Permission denied (os error 13)
         [1]
         the folder: $ task create x X
-        ! error: <folder>/.rota: Permission denied (os error 13)
+        ! error: no permission for <folder>/.rota/rota.db: Permission denied (os error 13)
         [1]
         nothing may be written: $ task claim
-        ! error: no permission for <folder>/.rota/rota.db-turn: Permission denied (os error 13)
-        [1]
-        nothing may be written: $ task list
-        ! error: no permission for <folder>/.rota/rota.db-turn: Permission denied (os error 13)
+        ! error: the database <folder>/.rota/rota.db is read-only
         [1]
         nothing may be written: $ task create x X
-        ! error: no permission for <folder>/.rota/rota.db-turn: Permission denied (os error 13)
+        ! error: the database <folder>/.rota/rota.db is read-only
         [1]
     "#]].assert_eq(&shown);
     assert_eq!(fs::read(lab.database()).unwrap(), before);
@@ -245,7 +246,7 @@ fn a_folder_where_nothing_can_be_made() {
     mode(lab.path(), 0o755);
     assert_eq!((code, stdout.as_str()), (1, ""));
     expect![[r#"
-        ! error: <folder>/.rota: Permission denied (os error 13)
+        ! error: no permission for <folder>/.rota: Permission denied (os error 13)
         [1]
     "#]]
     .assert_eq(&text);

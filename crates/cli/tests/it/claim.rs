@@ -527,7 +527,7 @@ fn a_blocked_expired_one_is_not_taken() {
         @1 task block a --by b
         @20 task claim a
         @20 task claim --agent x
-        @21 task done b
+        @21 task done b --agent x
         @22 task claim --agent x
         "#,
         expect![[r#"
@@ -561,7 +561,7 @@ fn a_blocked_expired_one_is_not_taken() {
             lease_expires_at: 2026-01-01T00:10:20Z
             lease_id: lease-b-1
             retry_count: 0
-            $ @21 task done b
+            $ @21 task done b --agent x
             done b
             $ @22 task claim --agent x
             ## Task a

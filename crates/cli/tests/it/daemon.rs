@@ -1,6 +1,6 @@
 //! A daemon of the real binary, and what can be seen of it from outside.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,14 @@ pub fn states(lab: &Lab) -> Vec<String> {
 
 pub fn show(lab: &Lab, id: &str) -> serde_json::Value {
     serde_json::from_str(&lab.line(&format!("loop show {id} --json")).ok()).unwrap()
+}
+
+/// A file that the daemon keeps about an iteration of a loop, whose id is a plain name.
+pub fn record(lab: &Lab, id: &str, number: u32, file: &str) -> PathBuf {
+    let of_id = lab.path().join(".rota/records/default").join(id);
+    let lives = std::fs::read_dir(of_id).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let life = lives.filter(|path| path.is_dir()).max().unwrap_or_default();
+    life.join(format!("{number:03}")).join(file)
 }
 
 pub fn read(path: impl AsRef<Path>) -> String {

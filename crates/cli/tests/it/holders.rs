@@ -120,7 +120,7 @@ fn an_expired_lease_settles_while_nobody_took_it() {
     );
 }
 
-/// DESIGN 13.11: naming nobody is let through on `tasks`; an anonymous lease is anybody's who names no wrong lease.
+/// DESIGN 13.11: a caller that names nobody is refused; an anonymous lease is settled by any caller that names no wrong one.
 #[test]
 fn anonymous_callers() {
     check(
@@ -155,7 +155,8 @@ fn anonymous_callers() {
             lease_id: lease-a-1
             retry_count: 0
             $ @1 task done a
-            done a
+            ! error: task 'a' is held by 'x': name the holder (--agent) or its lease (--lease-id)
+            [1]
             $ @2 task create b B
             b
             $ @2 task claim b
@@ -258,17 +259,20 @@ fn the_lease_of_the_surroundings() {
             lease_id: lease-b-1
             retry_count: 0
             $ @1 ROTA_LEASE=lease-b-7 task renew a
-            renewed a
+            ! error: task 'a' is held by 'x': name the holder (--agent) or its lease (--lease-id)
+            [1]
             $ @1 ROTA_LEASE=lease-a-7 task renew a
             ! error: lease 'lease-a-7' is not the current lease of task 'a'
-            !   it is held by 'x' under lease-a-1 until 2026-01-01T00:10:01Z
+            !   it is held by 'x' under lease-a-1 until 2026-01-01T00:10:00Z
             [1]
             $ @1 ROTA_LEASE=lease-a-1 task renew a
             renewed a
             $ @1 ROTA_LEASE=nonsense task renew a
-            renewed a
+            ! error: task 'a' is held by 'x': name the holder (--agent) or its lease (--lease-id)
+            [1]
             $ @1 ROTA_LEASE= task renew a
-            renewed a
+            ! error: task 'a' is held by 'x': name the holder (--agent) or its lease (--lease-id)
+            [1]
             $ @1 ROTA_LEASE=lease-a-1 task renew a --lease-id lease-a-2
             ! error: lease 'lease-a-2' is not the current lease of task 'a'
             !   it is held by 'x' under lease-a-1 until 2026-01-01T00:10:01Z
@@ -287,7 +291,8 @@ fn the_lease_of_the_surroundings() {
             $ @1 ROTA_AGENT=y task renew a --agent x
             renewed a
             $ @1 ROTA_AGENT= task renew a
-            renewed a
+            ! error: task 'a' is held by 'x': name the holder (--agent) or its lease (--lease-id)
+            [1]
             $ @1 ROTA_AGENT=y ROTA_LEASE=lease-a-1 task renew a
             ! error: agent 'y' is not the assignee of task 'a'
             !   it is held by 'x' under lease-a-1 until 2026-01-01T00:10:01Z

@@ -24,9 +24,9 @@ fn begin(lab: &Lab, seconds: u32, kind: &str) -> String {
         wanted: Wanted::default(),
         host: Some("test-host".into()),
     };
-    let begin = Begin { claim, kinds: vec![kind.into()], binds_host: true };
+    let begin = Begin::new(claim, vec![kind.into()], true);
     let granted = block_on(store(lab).perform(&begin)).unwrap();
-    granted[0].task.lease().unwrap().to_string()
+    granted.granted[0].task.lease().unwrap().to_string()
 }
 
 fn step(lab: &Lab, seconds: u32, lease: &str, command: impl FnOnce(Caller) -> Command) {
@@ -401,12 +401,12 @@ fn children_of_an_iteration() {
               1. 2026-01-01T00:00:01Z
             $ @3 debug scheduler
             ID          TYPE    PRIORITY  AGE    DEPTH  ITER  RUNNABLE
-            s1          spec    70        0m     1      0     no (parent incomplete)
-            by-hand     spec    70        0m     1      0     no (parent incomplete)
-            elsewhere   spec    70        0m     1      0     no (parent incomplete)
+            s1          spec    70        0m     1      1     no (parent incomplete)
+            by-hand     spec    70        0m     1      1     no (parent incomplete)
+            elsewhere   spec    70        0m     1      1     no (parent incomplete)
         "#]],
     );
-    step(&lab, 4, &lease, |caller| Command::Iterate { caller });
+    step(&lab, 4, &lease, |caller| Command::Iterate { caller, reason: "exit code 1".into() });
     lab.check(
         "
         @5 loop tree
@@ -436,31 +436,31 @@ fn children_of_an_iteration() {
     lab.check(
         "@8 loop show p\n@8 loop list",
         expect![[r#"
-        $ @8 loop show p
-        ID:           p
-        Title:        p
-        Kind:         plan
-        Status:       complete
-        Depth:        0
-        Host:         test-host
-        Iteration:    2
-        Tries:        2
-        Created:      2026-01-01T00:00:00Z
-        Updated:      2026-01-01T00:00:07Z
-        Children:
-          s1 spec [pending] again
-          by-hand spec [pending] by-hand
-          elsewhere spec [pending] elsewhere
-        Iterations:
-          1. 2026-01-01T00:00:01Z to 2026-01-01T00:00:04Z
-          2. 2026-01-01T00:00:04Z to 2026-01-01T00:00:07Z done
-        $ @8 loop list
-        ID                   KIND   STATUS      P DEPTH ITER TITLE
-        s1                   spec   pending     - 1     0    again
-        by-hand              spec   pending     - 1     0    by-hand
-        elsewhere            spec   pending     - 1     0    elsewhere
-        p                    plan   complete    - 0     2    p
-    "#]],
+            $ @8 loop show p
+            ID:           p
+            Title:        p
+            Kind:         plan
+            Status:       complete
+            Depth:        0
+            Host:         test-host
+            Iteration:    2
+            Tries:        2
+            Created:      2026-01-01T00:00:00Z
+            Updated:      2026-01-01T00:00:07Z
+            Children:
+              s1 spec [pending] again
+              by-hand spec [pending] by-hand
+              elsewhere spec [pending] elsewhere
+            Iterations:
+              1. 2026-01-01T00:00:01Z to 2026-01-01T00:00:04Z (exit code 1)
+              2. 2026-01-01T00:00:04Z to 2026-01-01T00:00:07Z done
+            $ @8 loop list
+            ID                   KIND   STATUS      P DEPTH ITER TITLE
+            s1                   spec   pending     - 1     0    again
+            by-hand              spec   pending     - 1     0    by-hand
+            elsewhere            spec   pending     - 1     0    elsewhere
+            p                    plan   complete    - 0     2    p
+        "#]],
     );
 }
 
@@ -608,25 +608,26 @@ fn the_scheduler_table() {
     add("1737802500", "phase", 30, "spec");
     add("1737802800", "ralph", 5, "phase");
     add("1737802700", "ralph", 2, "phase");
-    // Four tries that failed and one under way that the agent could not end.
+    // Four iterations that failed; the fifth waits.
     lab.line(&format!("--now {} task pause 1737802800", at(minutes(2)))).ok();
     let lease = begin(&lab, minutes(2) + 1, "ralph");
-    for _ in 0..4 {
-        step(&lab, minutes(2) + 2, &lease, |caller| Command::Iterate { caller });
+    let reason = || "exit code 1".to_owned();
+    for _ in 0..3 {
+        step(&lab, minutes(2) + 20, &lease, |caller| Command::Iterate { caller, reason: reason() });
     }
-    step(&lab, minutes(2) + 3, &lease, |caller| Command::Fail { caller, reason: None, default_reason: "-" });
-    lab.line(&format!("--now {} task resume 1737802800", at(minutes(2) + 4))).ok();
+    step(&lab, minutes(2) + 40, &lease, |caller| Command::Yield { caller, reason: reason() });
+    lab.line(&format!("--now {} task resume 1737802800", at(minutes(2) + 41))).ok();
     lab.check(
         "@3600 debug scheduler
         @3600 debug scheduler --json",
         expect![[r#"
             $ @3600 debug scheduler
             ID          TYPE    PRIORITY  AGE    DEPTH  ITER  RUNNABLE
-            1737802800  ralph   135       5m     3      0     yes
-            1737802500  phase   130       30m    2      0     yes
-            waiting     spec    120       50m    1      0     no (parent incomplete)
+            1737802800  ralph   135       5m     3      1     yes
+            1737802500  phase   130       30m    2      1     yes
+            waiting     spec    120       50m    1      1     no (parent incomplete)
             1737802700  ralph   112       2m     3      5     yes
-            1737802000  plan    90        50m    0      0     yes
+            1737802000  plan    90        50m    0      1     yes
             $ @3600 debug scheduler --json
             {
               "schemaVersion": 1,
@@ -656,7 +657,7 @@ fn the_scheduler_table() {
                   ],
                   "ageMs": 300000,
                   "depth": 3,
-                  "iteration": 0,
+                  "iteration": 1,
                   "tries": 0,
                   "runnable": true,
                   "obstacles": []
@@ -685,7 +686,7 @@ fn the_scheduler_table() {
                   ],
                   "ageMs": 1800000,
                   "depth": 2,
-                  "iteration": 0,
+                  "iteration": 1,
                   "tries": 0,
                   "runnable": true,
                   "obstacles": []
@@ -714,7 +715,7 @@ fn the_scheduler_table() {
                   ],
                   "ageMs": 3000000,
                   "depth": 1,
-                  "iteration": 0,
+                  "iteration": 1,
                   "tries": 0,
                   "runnable": false,
                   "obstacles": [
@@ -750,7 +751,7 @@ fn the_scheduler_table() {
                   "ageMs": 120000,
                   "depth": 3,
                   "iteration": 5,
-                  "tries": 5,
+                  "tries": 4,
                   "runnable": true,
                   "obstacles": []
                 },
@@ -778,7 +779,7 @@ fn the_scheduler_table() {
                   ],
                   "ageMs": 3000000,
                   "depth": 0,
-                  "iteration": 0,
+                  "iteration": 1,
                   "tries": 0,
                   "runnable": true,
                   "obstacles": []
@@ -798,26 +799,26 @@ fn why_knows_the_configuration() {
     lab.check(
         "@60 why o\n@60 debug scheduler",
         expect![[r#"
-        $ @60 why o
-        o (loops, open) is runnable, but has to wait
+            $ @60 why o
+            o (loops, open) is runnable, but has to wait
 
-          ok  status    open
-          ok  queue     nothing in the way
-          ok  blockers  nothing in the way
-          ok  cooldown  nothing in the way
-          ok  ceiling   nothing in the way
-          no  order     it is number 2 in line, 'r' is next
+              ok  status    open
+              ok  queue     nothing in the way
+              ok  blockers  nothing in the way
+              ok  cooldown  nothing in the way
+              ok  ceiling   nothing in the way
+              no  order     it is number 2 in line, 'r' is next
 
-        score:    61 (base +60, age +1, depth +0, retries +0)
-        position: 2
-        ahead:    r
-        freed by: the tasks ahead being claimed
-        earliest: 2026-01-01T00:01:00.000Z
-        $ @60 debug scheduler
-        ID          TYPE    PRIORITY  AGE    DEPTH  ITER  RUNNABLE
-        r           ralph   101       1m     0      0     yes
-        o           odd     61        1m     0      0     yes
-    "#]],
+            score:    61 (base +60, age +1, depth +0, retries +0)
+            position: 2
+            ahead:    r
+            freed by: the tasks ahead being claimed
+            earliest: 2026-01-01T00:01:00.000Z
+            $ @60 debug scheduler
+            ID          TYPE    PRIORITY  AGE    DEPTH  ITER  RUNNABLE
+            r           ralph   101       1m     0      1     yes
+            o           odd     61        1m     0      1     yes
+        "#]],
     );
     let config = "loops: {ralph: {run: [agent], uses_api: anthropic}, odd: {max_iterations: 3}}\n";
     std::fs::write(lab.path().join("rota.yml"), config).unwrap();
@@ -927,8 +928,8 @@ fn why_knows_the_configuration() {
             }
             $ @60 debug scheduler
             ID          TYPE    PRIORITY  AGE    DEPTH  ITER  RUNNABLE
-            r           ralph   101       1m     0      0     yes
-            o           odd     61        1m     0      0     no (no runner)
+            r           ralph   101       1m     0      1     yes
+            o           odd     61        1m     0      1     no (no runner)
         "#]],
     );
     block(None);
@@ -1002,6 +1003,7 @@ fn settings_say_where_they_come_from() {
         loops.ralph.uses_api                           false                                                             default
         loops.ralph.env                                ["TOKEN"]                                                         rota.yml
         loops.ralph.pass_env                           ["PATH","HOME","USER","SHELL","LANG","LC_*","TERM","TMPDIR","TZ"] default
+        loops.ralph.commits                            "required"                                                        default
         scheduler.poll_interval_secs                   1                                                                 default
         concurrency.max_worktrees                      50                                                                default
         disk.min_free_gb                               5                                                                 default
@@ -1057,7 +1059,7 @@ fn hostile_words() {
             Updated:      2026-01-01T00:00:00Z
             $ @0 debug scheduler
             ID          TYPE       PRIORITY  AGE    DEPTH  ITER  RUNNABLE
-            a b         k\u{202e}x 60        0m     0      0     yes
+            a b         k\u{202e}x 60        0m     0      1     yes
         "#]],
     );
 }

@@ -23,7 +23,7 @@ fn counts() {
         @1 task plan-status --specs 's/a'
         @1 task plan-status --specs 's/*'
         @1 task plan-status --specs 'x'
-        @2 task done c
+        @2 task done c --agent x
         @2 task delete d
         @2 task plan-status
         @2 task park a --reason r
@@ -79,7 +79,7 @@ fn counts() {
             2 open, 1 active, 0 done, 1 blocked, 0 deleted
             $ @1 task plan-status --specs 'x'
             0 open, 0 active, 0 done, 0 blocked, 0 deleted
-            $ @2 task done c
+            $ @2 task done c --agent x
             done c
             $ @2 task delete d
             deleted d

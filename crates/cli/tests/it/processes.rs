@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use crate::daemon::{
-    Daemon, configure, everywhere, kill_all, read, runs, show, signal, started_for, states, until,
+    Daemon, configure, everywhere, kill_all, read, record, runs, show, signal, started_for, states, until,
     up_until_idle, wait_for,
 };
 use crate::support::Lab;
@@ -75,8 +75,7 @@ fn every_way_an_agent_can_end() {
         assert!(bytes_below(&lab.path().join(".rota")) < 100_000_000);
         assert_eq!(lab.line("loop logs holds").ok(), "held\n");
         let exit = |id: &str| -> serde_json::Value {
-            serde_json::from_str(&read(lab.path().join(format!(".rota/loops/{id}/iterations/001/exit.json"))))
-                .unwrap()
+            serde_json::from_str(&read(record(lab, id, 1, "exit.json"))).unwrap()
         };
         assert_eq!((&exit("fail")["why"], &exit("fail")["steps"][0]["code"]), (&"ended".into(), &3.into()));
         assert_eq!(exit("core")["steps"][0]["signal"], 6);
@@ -129,7 +128,7 @@ fn a_killed_daemon_is_followed_by_one_that_goes_on() {
         until("both run", || begun(lab, "meanwhile") == 1 && begun(lab, "later") == 1);
         daemon.kill9();
         call(lab, "meanwhile");
-        let exit = lab.path().join(".rota/loops/meanwhile/iterations/001/exit.json");
+        let exit = record(lab, "meanwhile", 1, "exit.json");
         until("one ends without a daemon", || exit.exists());
         assert_eq!(states(lab), ["later running", "meanwhile running"]);
         let daemon = Daemon::start(lab);
@@ -246,8 +245,8 @@ fn what_was_taken_over_hears_orders() {
     until("it completes", || states(&lab).contains(&"goes-on complete".to_owned()));
     daemon.down(&lab);
     assert_eq!(begun(&lab, "goes-on"), 1);
-    let record = read(lab.path().join(".rota/loops/goes-on/iterations/001/run.jsonl"));
-    assert!(record.starts_with("{\"run\":") && record.contains("{\"orders\":"), "{record}");
+    let kept = read(record(&lab, "goes-on", 1, "run.jsonl"));
+    assert!(kept.starts_with("{\"run\":") && kept.contains("{\"orders\":"), "{kept}");
 }
 
 /// Shims come from a process of their own; if that is killed, the next shim comes from another one.
@@ -367,7 +366,7 @@ fn an_agent_ends_with_its_lease() {
     until("it runs", || started_for(&lab).len() >= 4);
     daemon.kill9();
     until("all have ended", || started_for(&lab).is_empty());
-    let exit = read(lab.path().join(".rota/loops/r/iterations/001/exit.json"));
+    let exit = read(record(&lab, "r", 1, "exit.json"));
     assert!(exit.contains("\"why\":\"lease_lost\""), "{exit}");
     // The same under `rota work`.
     lab.line("task create t T").ok();

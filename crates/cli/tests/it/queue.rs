@@ -45,7 +45,7 @@ fn adding_listing_showing() {
             }
             $ @2 queue list
             Run Queue: 2 entry(ies) [priority asc]
-              #5 a [pending] review repo=/r
+              #5 a [pending] review repo=/r note=look at it
               #100 b [pending] w repo=/s
             $ @2 queue list --json
             {
@@ -53,6 +53,7 @@ fn adding_listing_showing() {
               "total": 2,
               "entries": [
                 {
+                  "schemaVersion": 1,
                   "id": "a",
                   "appId": "review",
                   "repo": "/r",
@@ -63,6 +64,7 @@ fn adding_listing_showing() {
                   "attempts": 0
                 },
                 {
+                  "schemaVersion": 1,
                   "id": "b",
                   "runId": "r1",
                   "workflowId": "w",
@@ -76,6 +78,7 @@ fn adding_listing_showing() {
             }
             $ @2 queue list --status leased
             Run Queue: 0 entry(ies) [priority asc]
+              (queue empty)
             $ @2 queue list --repo /s
             Run Queue: 1 entry(ies) [priority asc]
               #100 b [pending] w repo=/s
@@ -93,6 +96,7 @@ fn adding_listing_showing() {
             }
             $ @2 queue list --queue tasks
             Run Queue: 0 entry(ies) [priority asc]
+              (queue empty)
         "#]],
     );
 }
@@ -196,6 +200,7 @@ fn draining() {
               "schemaVersion": 1,
               "drained": [
                 {
+                  "schemaVersion": 1,
                   "id": "c",
                   "repo": "/r",
                   "priority": 100,
@@ -212,6 +217,7 @@ fn draining() {
               "schemaVersion": 1,
               "drained": [
                 {
+                  "schemaVersion": 1,
                   "id": "b",
                   "repo": "/s",
                   "priority": 100,

@@ -20,6 +20,8 @@ pub struct Lab {
     store: Option<String>,
     /// A server that is asked instead of the store.
     served: OnceLock<Http>,
+    /// Who runs the binary, if not the user of the tests.
+    user: Option<u32>,
 }
 
 /// What a process left behind.
@@ -67,12 +69,23 @@ pub fn rota_in(program: &Path, folder: &Path) -> Command {
 
 impl Lab {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), store: None, served: OnceLock::new() }
+        Self { folder: tempfile::tempdir().unwrap(), store: None, served: OnceLock::new(), user: None }
     }
 
     /// With a store elsewhere.
     pub fn on(store: String) -> Self {
         Self { store: Some(store), ..Self::new() }
+    }
+
+    /// Where an ordinary user runs the binary. Tests that do not run as root run as one already.
+    pub fn of_ordinary_user() -> Self {
+        const NOBODY: u32 = 65_534;
+        let lab = Self::new();
+        if !rustix::process::geteuid().is_root() {
+            return lab;
+        }
+        std::os::unix::fs::chown(lab.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        Self { user: Some(NOBODY), ..lab }
     }
 
     pub fn path(&self) -> &Path {
@@ -93,6 +106,11 @@ impl Lab {
 
     pub fn command_on_store(&self) -> Command {
         let mut command = rota_in(Path::new(ROTA), self.path());
+        if let Some(user) = self.user {
+            command = rota_in(Path::new("setpriv"), self.path());
+            command.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--clear-groups");
+            command.args(["--", ROTA]);
+        }
         if let Some(store) = &self.store {
             command.env("ROTA_STORE", store);
         }

@@ -146,6 +146,18 @@ fn start_navigate_act_resize_quit() {
     terminal.is_sane("0");
 }
 
+/// Where the supervisor's cycles stand is on the first screen.
+#[test]
+fn the_supervisors_cycles() {
+    let lab = crate::supervise::repository("source: local");
+    crate::supervise::first_cycle(&lab);
+    let terminal = Tmux::start(&lab, 120, 24);
+    start_top(&terminal, "");
+    terminal.wait_for("supervisor does not run: 1 cycle, the last at ");
+    terminal.keys(&["q"]);
+    terminal.is_sane("0");
+}
+
 /// Each key that changes something asks first, does it, and says so; what cannot be done is said, too.
 #[test]
 fn every_act() {

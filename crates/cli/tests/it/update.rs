@@ -139,17 +139,17 @@ fn status_goes_through_the_state_machine() {
         @1 task update a --status done
         @1 task update a --status open
         @1 task claim a --agent x
-        @2 task update a --status open
+        @2 task update a --status open --agent x
         @2 task done a --agent x
         @3 task claim a --agent x
-        @3 task update a --status paused
+        @3 task update a --status paused --agent x
         @3 task update a --status deleted
         @3 task update a --status open
         @4 task park a --reason r
         @4 task update a --status parked
         @4 task update a --status open
         @5 task claim a --agent x
-        @6 task update a --title Renamed --status done
+        @6 task update a --title Renamed --status done --lease-id lease-a-3
         @6 task done a --agent x
         @6 task show a
         log --task a -n 2
@@ -189,7 +189,7 @@ fn status_goes_through_the_state_machine() {
             lease_expires_at: 2026-01-01T00:10:01Z
             lease_id: lease-a-1
             retry_count: 0
-            $ @2 task update a --status open
+            $ @2 task update a --status open --agent x
             updated a
             $ @2 task done a --agent x
             ! error: task 'a' is not active (status: open)
@@ -205,7 +205,7 @@ fn status_goes_through_the_state_machine() {
             lease_expires_at: 2026-01-01T00:10:03Z
             lease_id: lease-a-2
             retry_count: 0
-            $ @3 task update a --status paused
+            $ @3 task update a --status paused --agent x
             updated a
             $ @3 task update a --status deleted
             updated a
@@ -228,7 +228,7 @@ fn status_goes_through_the_state_machine() {
             lease_expires_at: 2026-01-01T00:10:05Z
             lease_id: lease-a-3
             retry_count: 0
-            $ @6 task update a --title Renamed --status done
+            $ @6 task update a --title Renamed --status done --lease-id lease-a-3
             updated a
             $ @6 task done a --agent x
             ! error: task 'a' is not active (status: done)

@@ -66,21 +66,21 @@ fn doctor_says_and_repairs() {
         ",
         expect![[r#"
             $ doctor
-            schema 4, 1 scopes, 2 tasks, 3 events
+            schema 5, 1 scopes, 2 tasks, 3 events
             blockers default b: 3 open blockers are stored, there are 1 (--fix would store the count)
             1 problems
             [1]
             $ doctor --fix
-            schema 4, 1 scopes, 2 tasks, 3 events
+            schema 5, 1 scopes, 2 tasks, 3 events
             blockers default b: 3 open blockers are stored, there are 1 (repaired: store the count)
             1 problems, 1 repaired
             $ doctor
-            schema 4, 1 scopes, 2 tasks, 3 events
+            schema 5, 1 scopes, 2 tasks, 3 events
             nothing is wrong
             $ doctor --json
             {
               "schemaVersion": 1,
-              "schema": 4,
+              "schema": 5,
               "scopes": 1,
               "tasks": 2,
               "events": 3,
@@ -156,7 +156,7 @@ fn prune_says_what_it_does() {
               "events": 0
             }
             $ doctor
-            schema 4, 1 scopes, 2 tasks, 2 events
+            schema 5, 1 scopes, 2 tasks, 2 events
             nothing is wrong
             $ prune --older-than soon
             ! error: --older-than must be a duration such as 30d, 12h or 45m, got: soon
@@ -186,15 +186,15 @@ fn backup_and_migrate() {
         ",
         expect![[r#"
             $ migrate --status
-            schema 0, this rota knows 4: run `rota migrate`
+            schema 0, this rota knows 5: run `rota migrate`
             [1]
             $ migrate
-            migrated from schema 0 to 4
+            migrated from schema 0 to 5
             $ migrate --status --json
             {
               "schemaVersion": 1,
-              "found": 4,
-              "known": 4
+              "found": 5,
+              "known": 5
             }
             $ task create a A
             a
@@ -215,7 +215,7 @@ fn backup_and_migrate() {
     let newer = lab.line("migrate --status");
     assert_eq!((newer.code, newer.stdout.as_str()), (1, ""));
     assert!(
-        newer.stderr.contains("has schema 99, this rota knows up to 4: use a newer rota"),
+        newer.stderr.contains("has schema 99, this rota knows up to 5: use a newer rota"),
         "{}",
         newer.stderr
     );

@@ -28,7 +28,7 @@ fn every_verdict() {
         @67 task reset b
         @67 task delete b
         @67 why b
-        @68 task done a
+        @68 task done a --agent x
         @68 why a
         @68 why c
         why nobody
@@ -154,7 +154,7 @@ fn every_verdict() {
               ok  cooldown  nothing in the way
 
             freed by: rota task undelete b
-            $ @68 task done a
+            $ @68 task done a --agent x
             done a
             $ @68 why a
             a (tasks, done) is not runnable

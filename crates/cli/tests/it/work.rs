@@ -185,7 +185,7 @@ fn a_task_that_only_fails() {
 fn the_task_is_on_the_input_and_in_the_environment() {
     let lab = backlog(&["a"]);
     lab.line("task create b 'Then b' --deps a -d 'more words' --queue tasks").ok();
-    let script = "grep -v -e lease_exp -e '^result'; env | grep '^ROTA_' | grep -v '^ROTA_RUN=' | sort; echo '{\"n\":1}'";
+    let script = "grep -v -e lease_exp -e '^result'; env | grep '^ROTA_' | grep -v -e '^ROTA_RUN=' -e '^ROTA_TOKEN=' | sed 's/:[0-9]*$/:PORT/' | sort; echo '{\"n\":1}'";
     let ran = work(&lab, &["--until-empty", "--scope", "default"], script);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let said = ran.stdout.replace(lab.path().canonicalize().unwrap().to_str().unwrap(), "<folder>");
@@ -200,11 +200,10 @@ fn the_task_is_on_the_input_and_in_the_environment() {
         lease_id: lease-a-1
         retry_count: 0
         ROTA_AGENT=w
-        ROTA_HOST=test-host
         ROTA_LEASE=lease-a-1
         ROTA_QUEUE=tasks
         ROTA_SCOPE=default
-        ROTA_STORE=sqlite:<folder>/.rota/rota.db
+        ROTA_STORE=http://127.0.0.1:PORT
         ROTA_TASK=a
         {"n":1}
         ## Task b
@@ -220,11 +219,10 @@ fn the_task_is_on_the_input_and_in_the_environment() {
         blocker_results:
         - a: {"n":1}
         ROTA_AGENT=w
-        ROTA_HOST=test-host
         ROTA_LEASE=lease-b-1
         ROTA_QUEUE=tasks
         ROTA_SCOPE=default
-        ROTA_STORE=sqlite:<folder>/.rota/rota.db
+        ROTA_STORE=http://127.0.0.1:PORT
         ROTA_TASK=b
         {"n":1}
     "###]]
@@ -281,7 +279,7 @@ fn a_lease_that_was_taken_away_stops_the_command() {
     publish(&lab, json!({"leaseTtlMs": 6_000}));
     let mut working = Working::start(&lab, &["--until-empty"], STUBBORN);
     assert_eq!(working.line(), "ready");
-    lab.line("task claim a --agent thief --now 2099-01-01T00:00:00Z").ok();
+    lab.line("ROTA_ALLOW_NOW=1 task claim a --agent thief --now 2099-01-01T00:00:00Z").ok();
     assert_eq!(working.line(), "stopped");
     let ran = working.end();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -389,7 +387,7 @@ fn a_kill_loses_nothing() {
     working.child.wait().unwrap();
     kill_process_group(command, Signal::KILL).unwrap();
     assert_eq!(shown(&lab, "a")["status"], "active");
-    let granted = lab.line("task claim --agent next --now 2099-01-01T00:00:00Z").ok();
+    let granted = lab.line("ROTA_ALLOW_NOW=1 task claim --agent next --now 2099-01-01T00:00:00Z").ok();
     assert!(granted.contains("lease_id: lease-a-2\nretry_count: 1\n"), "{granted}");
 }
 

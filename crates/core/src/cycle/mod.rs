@@ -8,7 +8,7 @@ pub mod state;
 use serde::Serialize;
 
 use crate::time::UnixMillis;
-pub use state::{BadState, State};
+pub use state::{BadState, Standing, State};
 
 /// The longest wait after failures.
 const BACKOFF_CAP_SECS: u64 = 600;
@@ -262,6 +262,11 @@ impl Cycle {
             (Step::Dispatch, Reported::Dispatched) => self.is_dispatched = true,
             (next, other) => panic!("{other:?} was reported, but {next:?} comes next"),
         }
+    }
+
+    /// Cycles that had ended before this one began.
+    pub const fn ended_before(&self) -> u64 {
+        self.before.cycle_count
     }
 
     /// The issue that was selected, if any.

@@ -115,9 +115,83 @@ impl State {
     }
 }
 
+/// Where a supervisor's cycles stand, for people and programs that ask.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields are those of the state file")]
+pub struct Standing {
+    pub cycle_count: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_cycle_at: Option<UnixMillis>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_claimed_issue: Option<u64>,
+    pub consecutive_failures: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure_code: Option<String>,
+    pub backoff_seconds: u64,
+    /// Whether a process holds the lock of the state file.
+    pub running: bool,
+}
+
+impl Standing {
+    /// What a state file and its lock say.
+    pub fn of(state: &State, running: bool) -> Self {
+        Self {
+            cycle_count: state.cycle_count,
+            last_cycle_at: state.last_cycle_utc,
+            last_claimed_issue: state.last_claimed_issue,
+            consecutive_failures: state.consecutive_failures,
+            last_failure_code: state.last_failure_code.map(|code| code.word().to_owned()),
+            backoff_seconds: state.backoff_seconds,
+            running,
+        }
+    }
+
+    /// One line for a person.
+    pub fn in_words(&self) -> String {
+        let state = if self.running { "runs" } else { "does not run" };
+        let cycles = if self.cycle_count == 1 { "cycle" } else { "cycles" };
+        let mut text = format!("supervisor {state}: {} {cycles}", self.cycle_count);
+        if let Some(at) = self.last_cycle_at {
+            text.push_str(&format!(", the last at {}", at.to_seconds_text()));
+        }
+        if let Some(number) = self.last_claimed_issue {
+            text.push_str(&format!(", last claimed #{number}"));
+        }
+        if let Some(code) = &self.last_failure_code {
+            text.push_str(&format!(", {code}"));
+        }
+        if self.consecutive_failures > 0 {
+            let (count, wait) = (self.consecutive_failures, self.backoff_seconds);
+            text.push_str(&format!(", {count} failed in a row, waits {wait} s"));
+        }
+        text
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn standings_in_words() {
+        let fresh = Standing::of(&State::fresh(60), false);
+        assert_eq!(fresh.in_words(), "supervisor does not run: 0 cycles");
+        let state = State {
+            cycle_count: 1,
+            last_cycle_utc: Some(UnixMillis::new(1_770_976_800_000)),
+            last_selected_issue: None,
+            last_claimed_issue: Some(14),
+            consecutive_failures: 2,
+            last_failure_code: Some(FailureCode::ClaimFailed),
+            backoff_seconds: 120,
+        };
+        assert_eq!(
+            Standing::of(&state, true).in_words(),
+            "supervisor runs: 1 cycle, the last at 2026-02-13T10:00:00Z, last claimed #14, scheduler.claim_failed, \
+             2 failed in a row, waits 120 s"
+        );
+    }
 
     #[test]
     fn states_read_back_and_nothing_else_is_read() {

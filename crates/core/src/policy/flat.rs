@@ -11,14 +11,14 @@ use crate::backoff::Backoff;
 use crate::json::Json;
 use crate::text;
 
-/// The queue the flat form is about.
-const QUEUE: &str = "runs";
+/// The queue that a flat document is about.
+pub(super) const QUEUE: &str = "runs";
 
 /// The six keys.
 pub const FLAT_KEYS: [&str; 6] =
     ["maxConcurrent", "maxAttempts", "leaseTtlMs", "backoffBaseMs", "backoffFactor", "backoffCapMs"];
 
-/// The rules of queue `runs`, flat.
+/// The rules of one queue, flat.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -38,10 +38,10 @@ pub struct FlatPolicy {
 }
 
 impl Policy {
-    /// The rules of queue `runs`, flat.
-    pub fn flat_runs(&self) -> FlatPolicy {
+    /// The rules of a queue, flat.
+    pub fn flat(&self, queue: &str) -> FlatPolicy {
         let QueuePolicy { max_concurrent, max_attempts, lease_ttl_ms, backoff, .. } =
-            self.queue(QUEUE).clone();
+            self.queue(queue).clone();
         FlatPolicy {
             max_concurrent,
             max_attempts,
@@ -52,22 +52,22 @@ impl Policy {
         }
     }
 
-    /// The same policy with rules of queue `runs` replaced by those a flat document names.
-    pub fn with_runs(&self, document: &str) -> Result<Self, PolicyError> {
-        self.with_flat(&read_json(document)?)
+    /// The same policy with rules of a queue replaced by those a flat document names.
+    pub fn with_rules(&self, queue: &str, document: &str) -> Result<Self, PolicyError> {
+        self.with_flat(queue, &read_json(document)?)
     }
 
-    pub(super) fn with_flat(&self, value: &Value) -> Result<Self, PolicyError> {
+    pub(super) fn with_flat(&self, name: &str, value: &Value) -> Result<Self, PolicyError> {
         let checked = FLAT.read("", value)?;
         let Some(given) = checked.as_object().map(Given) else {
             unreachable!("a flat document is an object")
         };
-        let mut queue = self.queue(QUEUE).clone();
+        let mut queue = self.queue(name).clone();
         queue.max_concurrent = given.small("maxConcurrent").or(queue.max_concurrent);
         queue.max_attempts = given.small("maxAttempts").or(queue.max_attempts);
         queue.lease_ttl_ms = given.whole("leaseTtlMs").unwrap_or(queue.lease_ttl_ms);
         let waits = ["backoffBaseMs", "backoffFactor", "backoffCapMs"];
-        if let Some(start) = queue.backoff.or(QueuePolicy::built_in(QUEUE).backoff)
+        if let Some(start) = queue.backoff.or_else(|| QueuePolicy::built_in(QUEUE).backoff)
             && waits.iter().any(|key| given.0.contains_key(*key))
         {
             let backoff = Backoff {
@@ -75,14 +75,14 @@ impl Policy {
                 factor_thousandths: given.whole("backoffFactor").unwrap_or(start.factor_thousandths),
                 cap_ms: given.whole("backoffCapMs").unwrap_or(start.cap_ms),
             };
-            refuse_low_cap(&backoff, "backoffCapMs", "backoffBaseMs")?;
+            refuse_low_cap(backoff.base_ms, backoff.cap_ms, "backoffCapMs", "backoffBaseMs")?;
             queue.backoff = Some(backoff);
         }
         if let Some(key) = ["maxAttempts"].iter().chain(&waits).find(|key| given.0.contains_key(**key)) {
             queue.refuse_without_effect(key)?;
         }
         let mut policy = self.clone();
-        policy.queues.insert(QUEUE.to_owned(), queue);
+        policy.queues.insert(name.to_owned(), queue);
         Ok(policy)
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     fn a_flat_document_is_about_runs() {
         let policy = Policy::parse(r#"{"maxConcurrent":4,"max_attempts":5,"backoff-factor":1.5}"#);
         let Ok(policy) = policy else { panic!("{policy:?}") };
-        let flat = serde_json::to_string(&policy.flat_runs()).unwrap_or_default();
+        let flat = serde_json::to_string(&policy.flat(QUEUE)).unwrap_or_default();
         let wanted = r#"{"maxConcurrent":4,"maxAttempts":5,"leaseTtlMs":300000,"backoffBaseMs":1000,"backoffFactor":1.5,"backoffCapMs":60000}"#;
         assert_eq!(flat, wanted);
         assert_eq!(policy.queue("tasks"), Policy::default().queue("tasks"));
@@ -140,11 +140,11 @@ mod tests {
         let nothing_counts = r#"{"queues":{"runs":{"counts":{"failed":false,"lost":false}}}}"#;
         let Ok(policy) = Policy::parse(nothing_counts) else { panic!("a good document") };
         for flat in [r#"{"maxAttempts":2}"#, r#"{"backoffFactor":2}"#] {
-            let refused = policy.with_runs(flat).map_err(|error| error.problem);
+            let refused = policy.with_rules(QUEUE, flat).map_err(|error| error.problem);
             let problem = "has no effect, because counts.failed and counts.lost are both false";
             assert_eq!(refused, Err(problem.to_owned()), "{flat}");
         }
-        let changed = policy.with_runs(r#"{"maxConcurrent":2}"#);
+        let changed = policy.with_rules(QUEUE, r#"{"maxConcurrent":2}"#);
         let Ok(changed) = changed else { panic!("{changed:?}") };
         assert_eq!(Policy::parse(changed.to_json().as_str()), Ok(changed));
     }

@@ -15,6 +15,7 @@ use crate::backoff::Backoff;
 
 pub use flat::{FLAT_KEYS, FlatPolicy};
 pub use parse::PolicyError;
+pub(crate) use parse::repeated_key;
 
 /// The rules of one scope.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +41,12 @@ pub struct QueuePolicy {
     pub reclaim: Reclaim,
     /// Whether renewing and settling must name the lease.
     pub require_lease: bool,
+    /// Whether renewing and settling must name the lease or its holder. If false, a caller that names neither is accepted.
+    pub require_holder: bool,
+    /// Whether a result given to `task done` must have a `commit`.
+    pub require_commit: bool,
+    /// Whether an agent may create tasks with its lease token.
+    pub agents_may_create: bool,
     /// The wait after a counted attempt; none for at once.
     pub backoff: Option<Backoff>,
     /// Which ends count as attempts.
@@ -48,6 +55,28 @@ pub struct QueuePolicy {
     pub default_priority: u32,
     /// How tasks of one priority are ranked; none for by age.
     pub score: Option<ScorePolicy>,
+    /// The cool-down of a loop whose runs fail quickly; none for off.
+    pub fast_failures: Option<FastFailures>,
+}
+
+/// The cool-down of a loop whose runs end unsuccessfully within seconds, many times in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FastFailures {
+    /// The number of fast failures in a row from which on the loop cools down.
+    pub after: u32,
+    /// The first cool-down; each further one is twice as long.
+    pub base_ms: u64,
+    /// The longest cool-down.
+    pub cap_ms: u64,
+}
+
+impl FastFailures {
+    /// How long a loop cools down after so many fast failures in a row; none before there are enough of them.
+    pub fn cool_down_ms(&self, in_row: u32) -> Option<i64> {
+        let over = in_row.checked_sub(self.after)?.saturating_add(1);
+        let backoff = Backoff { base_ms: self.base_ms, factor_thousandths: 2_000, cap_ms: self.cap_ms };
+        Some(backoff.after(over))
+    }
 }
 
 /// Who takes expired leases back.
@@ -81,7 +110,7 @@ pub struct ScorePolicy {
     pub age_boost_max: i64,
     /// Per level below the root.
     pub depth_boost_per_level: i64,
-    /// Per try after the first.
+    /// Per failed iteration.
     pub retry_penalty_per_iteration: i64,
     /// The most that tries can take away.
     pub retry_penalty_max: i64,
@@ -200,10 +229,14 @@ impl QueuePolicy {
             lease_ttl_ms: 600_000,
             reclaim: Reclaim::Auto,
             require_lease: false,
+            require_holder: true,
+            require_commit: true,
+            agents_may_create: true,
             backoff: None,
             counts: Counts { failed: true, lost: true },
             default_priority: crate::task::NORMAL_PRIORITY,
             score: None,
+            fast_failures: None,
         };
         let backoff = Some(Backoff { base_ms: 1_000, factor_thousandths: 2_000, cap_ms: 60_000 });
         match name {
@@ -213,6 +246,7 @@ impl QueuePolicy {
                 lease_ttl_ms: 300_000,
                 reclaim: Reclaim::Explicit,
                 require_lease: true,
+                require_commit: false,
                 backoff,
                 default_priority: 100,
                 ..tasks
@@ -222,8 +256,10 @@ impl QueuePolicy {
                 max_attempts: Some(3),
                 lease_ttl_ms: 120_000,
                 require_lease: true,
+                require_commit: false,
                 backoff,
                 score: Some(ScorePolicy::default()),
+                fast_failures: Some(FastFailures { after: 10, base_ms: 1_000, cap_ms: 60_000 }),
                 ..tasks
             },
             "issues" => Self {
@@ -231,6 +267,7 @@ impl QueuePolicy {
                 max_attempts: Some(3),
                 lease_ttl_ms: 1_800_000,
                 require_lease: true,
+                require_commit: false,
                 ..tasks
             },
             _ => tasks,
@@ -346,6 +383,23 @@ mod tests {
     }
 
     #[test]
+    fn values_that_differ_from_their_default_are_written() {
+        let document = r#"{"queues":{
+            "tasks":{"requireHolder":false,"requireCommit":false,"agentsMayCreate":false},
+            "mine":{"requireHolder":true,"fastFailures":{"after":2,"baseMs":1,"capMs":9}},
+            "loops":{"fastFailures":null},"runs":{"requireCommit":true}}}"#;
+        let Ok(policy) = Policy::parse(document) else { panic!("{document}") };
+        assert!(!policy.queue("tasks").require_holder && policy.queue("mine").require_holder);
+        assert!(!policy.queue("mine").agents_may_create && policy.queue("runs").require_commit);
+        assert_eq!(
+            policy.queue("mine").fast_failures,
+            Some(FastFailures { after: 2, base_ms: 1, cap_ms: 9 })
+        );
+        assert_eq!(policy.queue("loops").fast_failures, None);
+        assert_eq!(Policy::parse(policy.to_json().as_str()), Ok(policy));
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused_with_its_path() {
         for (document, message) in [
             ("[]", "policy: expected an object, got an array"),
@@ -357,7 +411,7 @@ mod tests {
             ),
             (
                 r#"{"queues":{"runs":{"maxConcurent":1}}}"#,
-                "queues.runs.maxConcurent: unknown key, did you mean 'maxConcurrent'? (known here: maxConcurrent, perKind, maxAttempts, leaseTtlMs, reclaim, requireLease, backoff, counts, defaultPriority, score)",
+                "queues.runs.maxConcurent: unknown key, did you mean 'maxConcurrent'? (known here: maxConcurrent, perKind, maxAttempts, leaseTtlMs, reclaim, requireLease, requireHolder, requireCommit, agentsMayCreate, backoff, counts, defaultPriority, score, fastFailures)",
             ),
             (
                 r#"{"queues":{"runs":{"maxConcurrent":0}}}"#,
@@ -410,6 +464,14 @@ mod tests {
             (
                 r#"{"queues":{"tasks":{"backoff":{"baseMs":50,"factor":2,"capMs":5}}}}"#,
                 "queues.tasks.backoff.capMs: expected at least baseMs (50), got 5",
+            ),
+            (
+                r#"{"queues":{"loops":{"fastFailures":{"capMs":5}}}}"#,
+                "queues.loops.fastFailures.capMs: expected at least baseMs (1000), got 5",
+            ),
+            (
+                r#"{"queues":{"tasks":{"fastFailures":{"after":2}}}}"#,
+                "queues.tasks.fastFailures.baseMs: missing",
             ),
             (r#"{"queues":{"":{}}}"#, "queues: queue name is empty"),
             (r#"{"gate":{"burst":0}}"#, "gate.burst: expected a whole number from 1 to 1000000, got 0"),

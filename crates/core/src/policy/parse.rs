@@ -10,7 +10,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::shape::{DOCUMENT, below};
-use super::{Counts, GateGroup, GateLevel, GatePolicy, Policy, QueuePolicy, Reclaim, ScorePolicy};
+use super::{
+    Counts, FastFailures, GateGroup, GateLevel, GatePolicy, Policy, QueuePolicy, Reclaim, ScorePolicy,
+};
 use crate::backoff::Backoff;
 
 /// Where a document is wrong, and what is allowed there.
@@ -26,19 +28,43 @@ pub struct PolicyError {
 impl Policy {
     /// Reads a document; what it does not name has its default.
     pub fn parse(document: &str) -> Result<Self, PolicyError> {
+        Self::default().merged(document)
+    }
+
+    /// This policy with what a document names changed; everything else stays.
+    pub fn merged(&self, document: &str) -> Result<Self, PolicyError> {
         let value = read_json(document)?;
         if super::flat::is_flat(&value) {
-            return Self::default().with_flat(&value);
+            return self.with_flat(super::flat::QUEUE, &value);
         }
         let given = DOCUMENT.read("", &value)?;
-        let mut policy = Self::default();
+        let mut policy = self.clone();
         if let Some(queues) = given.get("queues").and_then(Value::as_object) {
             read_queues(&mut policy, queues)?;
         }
         if let Some(gate) = given.get("gate").and_then(Value::as_object) {
-            policy.gate = read_gate(&Given(gate))?;
+            policy.gate = read_gate(&Given(gate), &self.gate)?;
         }
         Ok(policy)
+    }
+
+    /// The policy that a document stands for where this one is in force: what it does not name has its default. A flat
+    /// document concerns queue `runs` alone.
+    pub fn replaced(&self, document: &str) -> Result<Self, PolicyError> {
+        if !super::flat::is_flat(&read_json(document)?) {
+            return Self::parse(document);
+        }
+        let mut policy = self.clone();
+        let runs = super::flat::QUEUE;
+        policy.queues.insert(runs.to_owned(), QueuePolicy::built_in(runs));
+        policy.merged(document)
+    }
+
+    /// Whether a document names no rule at all, as `{}`: it stands for the defaults, and means it.
+    pub fn names_nothing(document: &str) -> bool {
+        let about = ["schemaVersion", "basedOn"];
+        let is_about = |key: &String| about.contains(&super::shape::camel_case(key).as_str());
+        read_json(document).is_ok_and(|value| value.as_object().is_some_and(|keys| keys.keys().all(is_about)))
     }
 }
 
@@ -53,7 +79,7 @@ pub(super) fn read_json(document: &str) -> Result<Value, PolicyError> {
 }
 
 /// The path of the first key that an object of the text has twice.
-fn repeated_key(path: &str, text: &str) -> Option<String> {
+pub(crate) fn repeated_key(path: &str, text: &str) -> Option<String> {
     let entries = match text.trim_start().chars().next()? {
         '{' => serde_json::from_str::<Entries<'_>>(text).ok()?.0,
         '[' => {
@@ -182,6 +208,14 @@ fn read_queue(given: &Given<'_>, start: QueuePolicy, path: &str) -> Result<Queue
         None => queue.reclaim,
     };
     queue.require_lease = given.truth("requireLease").unwrap_or(queue.require_lease);
+    queue.require_holder = given.truth("requireHolder").unwrap_or(queue.require_holder);
+    queue.require_commit = given.truth("requireCommit").unwrap_or(queue.require_commit);
+    queue.agents_may_create = given.truth("agentsMayCreate").unwrap_or(queue.agents_may_create);
+    if given.has("fastFailures") {
+        let fast = given.object("fastFailures");
+        let read = |fast| read_fast_failures(&fast, queue.fast_failures, &below(path, "fastFailures"));
+        queue.fast_failures = fast.map(read).transpose()?;
+    }
     queue.default_priority = given.small("defaultPriority").unwrap_or(queue.default_priority);
     let stated = |key: &str| given.0.get(key).is_some_and(|value| !value.is_null());
     if let Some(key) = ["maxAttempts", "backoff"].into_iter().find(|key| stated(key)) {
@@ -219,15 +253,31 @@ fn read_backoff(given: &Given<'_>, start: Option<Backoff>, path: &str) -> Result
         factor_thousandths: value("factor", start.map(|start| start.factor_thousandths))?,
         cap_ms: value("capMs", start.map(|start| start.cap_ms))?,
     };
-    refuse_low_cap(&backoff, &below(path, "capMs"), "baseMs")?;
+    refuse_low_cap(backoff.base_ms, backoff.cap_ms, &below(path, "capMs"), "baseMs")?;
     Ok(backoff)
 }
 
-pub(super) fn refuse_low_cap(backoff: &Backoff, path: &str, base: &str) -> Result<(), PolicyError> {
-    if backoff.cap_ms >= backoff.base_ms {
+fn read_fast_failures(
+    given: &Given<'_>,
+    start: Option<FastFailures>,
+    path: &str,
+) -> Result<FastFailures, PolicyError> {
+    let missing = |key: &str| PolicyError { path: below(path, key), problem: "missing".into() };
+    let value = |key: &str, default: Option<u64>| given.whole(key).or(default).ok_or_else(|| missing(key));
+    let fast = FastFailures {
+        after: small(value("after", start.map(|start| start.after.into()))?),
+        base_ms: value("baseMs", start.map(|start| start.base_ms))?,
+        cap_ms: value("capMs", start.map(|start| start.cap_ms))?,
+    };
+    refuse_low_cap(fast.base_ms, fast.cap_ms, &below(path, "capMs"), "baseMs")?;
+    Ok(fast)
+}
+
+pub(super) fn refuse_low_cap(base_ms: u64, cap_ms: u64, path: &str, base: &str) -> Result<(), PolicyError> {
+    if cap_ms >= base_ms {
         return Ok(());
     }
-    let problem = format!("expected at least {base} ({}), got {}", backoff.base_ms, backoff.cap_ms);
+    let problem = format!("expected at least {base} ({base_ms}), got {cap_ms}");
     Err(PolicyError { path: path.to_owned(), problem })
 }
 
@@ -251,13 +301,17 @@ fn read_score(given: &Given<'_>, start: ScorePolicy) -> ScorePolicy {
     }
 }
 
-fn read_gate(given: &Given<'_>) -> Result<GatePolicy, PolicyError> {
-    let start = GatePolicy::default();
+fn read_gate(given: &Given<'_>, start: &GatePolicy) -> Result<GatePolicy, PolicyError> {
     let number = |key: &str, default: u32| given.small(key).unwrap_or(default);
     let level = given.word("defaultPriority");
     let level = GateLevel::ALL.into_iter().find(|known| Some(known.word()) == level);
-    let group =
-        |(name, value): (&String, &Value)| Some((name.clone(), read_group(&Given(value.as_object()?))));
+    let large = |key: &str, default: Option<u64>| if given.has(key) { given.whole(key) } else { default };
+    let group = |(name, value): (&String, &Value)| {
+        let start = start.groups.get(name).cloned().unwrap_or_default();
+        Some((name.clone(), read_group(&Given(value.as_object()?), start)))
+    };
+    let mut groups = start.groups.clone();
+    groups.extend(given.object("groups").into_iter().flat_map(|groups| groups.0.iter().filter_map(group)));
     let gate = GatePolicy {
         max_concurrent: number("maxConcurrent", start.max_concurrent),
         max_requests_per_window: number("maxRequestsPerWindow", start.max_requests_per_window),
@@ -268,12 +322,10 @@ fn read_gate(given: &Given<'_>) -> Result<GatePolicy, PolicyError> {
         initial_backoff_secs: number("initialBackoffSecs", start.initial_backoff_secs),
         max_backoff_secs: number("maxBackoffSecs", start.max_backoff_secs),
         recovery_period_secs: number("recoveryPeriodSecs", start.recovery_period_secs),
-        max_input_tokens_per_minute: given.whole("maxInputTokensPerMinute"),
-        max_output_tokens_per_minute: given.whole("maxOutputTokensPerMinute"),
-        window_margin_ms: given.small("windowMarginMs"),
-        groups: given
-            .object("groups")
-            .map_or(BTreeMap::new(), |groups| groups.0.iter().filter_map(group).collect()),
+        max_input_tokens_per_minute: large("maxInputTokensPerMinute", start.max_input_tokens_per_minute),
+        max_output_tokens_per_minute: large("maxOutputTokensPerMinute", start.max_output_tokens_per_minute),
+        window_margin_ms: large("windowMarginMs", start.window_margin_ms.map(u64::from)).map(small),
+        groups,
     };
     if gate.max_backoff_secs < gate.initial_backoff_secs {
         let (least, given) = (gate.initial_backoff_secs, gate.max_backoff_secs);
@@ -283,15 +335,17 @@ fn read_gate(given: &Given<'_>) -> Result<GatePolicy, PolicyError> {
     Ok(gate)
 }
 
-fn read_group(given: &Given<'_>) -> GateGroup {
+fn read_group(given: &Given<'_>, start: GateGroup) -> GateGroup {
     let models = given.0.get("models").and_then(Value::as_array);
-    let models = models.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+    let models = models.map(|models| models.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    let large = |key: &str, default: Option<u64>| if given.has(key) { given.whole(key) } else { default };
+    let number = |key: &str, default: Option<u32>| large(key, default.map(u64::from)).map(small);
     GateGroup {
-        models: models.collect(),
-        max_requests_per_window: given.small("maxRequestsPerWindow"),
-        rate_window_secs: given.small("rateWindowSecs"),
-        burst: given.small("burst"),
-        max_input_tokens_per_minute: given.whole("maxInputTokensPerMinute"),
-        max_output_tokens_per_minute: given.whole("maxOutputTokensPerMinute"),
+        models: models.unwrap_or(start.models),
+        max_requests_per_window: number("maxRequestsPerWindow", start.max_requests_per_window),
+        rate_window_secs: number("rateWindowSecs", start.rate_window_secs),
+        burst: number("burst", start.burst),
+        max_input_tokens_per_minute: large("maxInputTokensPerMinute", start.max_input_tokens_per_minute),
+        max_output_tokens_per_minute: large("maxOutputTokensPerMinute", start.max_output_tokens_per_minute),
     }
 }

@@ -93,10 +93,28 @@ pub(super) const QUEUE: Shape = Shape::Keys(&[
         "Who takes expired leases back: every claim, or only `rota sched reclaim`.",
     ),
     key("requireLease", Shape::Truth, "Whether renewing and settling must name the lease."),
+    key(
+        "requireHolder",
+        Shape::Truth,
+        "Whether renewing and settling must name the lease or its holder; if false, a caller that names neither is accepted.",
+    ),
+    key("requireCommit", Shape::Truth, "Whether a result given to `task done` must have a `commit`."),
+    key("agentsMayCreate", Shape::Truth, "Whether an agent may create tasks with its lease token."),
     key("backoff", Shape::OrNull(&BACKOFF), "The wait after a counted attempt; null for none."),
     key("counts", COUNTS, "Which ends count as attempts."),
     key("defaultPriority", Shape::Whole(0, u32::MAX as u64), "Given to tasks that come without one."),
     key("score", Shape::OrNull(&SCORE), "How tasks of one priority are ranked; null for by age."),
+    key(
+        "fastFailures",
+        Shape::OrNull(&FAST_FAILURES),
+        "The cool-down of a loop whose runs end unsuccessfully within 10 s, many times in a row; null for off.",
+    ),
+]);
+
+const FAST_FAILURES: Shape = Shape::Keys(&[
+    key("after", COUNT, "The number of fast failures in a row from which on the loop cools down."),
+    key("baseMs", LENGTH_MS, "The first cool-down; each further one is twice as long."),
+    key("capMs", LENGTH_MS, "The longest cool-down."),
 ]);
 
 const BACKOFF: Shape = Shape::Keys(&[

@@ -58,6 +58,12 @@ struct QueueDocument {
     reclaim: &'static str,
     require_lease: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    require_holder: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    require_commit: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents_may_create: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     backoff: Option<Option<BackoffDocument>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     counts: Option<CountsDocument>,
@@ -65,6 +71,16 @@ struct QueueDocument {
     default_priority: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<Option<ScoreDocument>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fast_failures: Option<Option<FastFailuresDocument>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FastFailuresDocument {
+    after: u32,
+    base_ms: u64,
+    cap_ms: u64,
 }
 
 #[derive(Serialize)]
@@ -139,6 +155,11 @@ fn stated<T, U>(value: Option<T>, start: &Option<U>) -> Option<Option<T>> {
     (value.is_some() || start.is_some()).then_some(value)
 }
 
+/// Stated only where it differs from what the reader fills in.
+fn changed<T: Copy + PartialEq>(value: &T, start: &T) -> Option<T> {
+    (value != start).then_some(*value)
+}
+
 impl QueueDocument {
     /// `start` is what the reader fills in for what is not stated.
     fn of(queue: &QueuePolicy, start: &QueuePolicy) -> Self {
@@ -160,6 +181,9 @@ impl QueueDocument {
                 Reclaim::Explicit => "explicit",
             },
             require_lease: queue.require_lease,
+            require_holder: changed(&queue.require_holder, &start.require_holder),
+            require_commit: changed(&queue.require_commit, &start.require_commit),
+            agents_may_create: changed(&queue.agents_may_create, &start.agents_may_create),
             backoff: stated(backoff, &start.backoff),
             counts: (counts != normal.counts || counts != start.counts)
                 .then_some(CountsDocument { failed: counts.failed, lost: counts.lost }),
@@ -167,6 +191,13 @@ impl QueueDocument {
                 || queue.default_priority != start.default_priority)
                 .then_some(queue.default_priority),
             score: stated(queue.score.as_ref().map(ScoreDocument::of), &start.score),
+            fast_failures: changed(&queue.fast_failures, &start.fast_failures).map(|fast| {
+                fast.map(|fast| FastFailuresDocument {
+                    after: fast.after,
+                    base_ms: fast.base_ms,
+                    cap_ms: fast.cap_ms,
+                })
+            }),
         }
     }
 }

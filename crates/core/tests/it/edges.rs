@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use rota_core::backoff::{Backoff, after_rate_limit};
+use rota_core::backoff::{AFTER_RATE_LIMIT, Backoff};
 use rota_core::event::{Event, EventKind, fold};
 use rota_core::explain::{Surroundings, explain};
 use rota_core::graph::{Edges, child_depth, find_cycle};
@@ -195,7 +195,7 @@ fn waits_at_the_edges() {
     ] {
         assert_eq!(backoff.after(attempts), wait, "{backoff:?} after {attempts}");
     }
-    assert_eq!((after_rate_limit(0), after_rate_limit(u32::MAX)), (0, 120_000));
+    assert_eq!((AFTER_RATE_LIMIT.after(0), AFTER_RATE_LIMIT.after(u32::MAX)), (0, 120_000));
 }
 
 /// C6: a task that is its own parent waits for itself, and says so.

@@ -276,6 +276,14 @@ fn each_wait_alone() {
             Some(5_000),
         ),
         (
+            outside(Wait::BudgetSpent { budget: "usd_per_day".into(), until: at(7_000) }),
+            "outside",
+            "the budget 'usd_per_day' is spent until 1970-01-01T00:00:07.000Z",
+            "time, or a higher gateway.budget.usd_per_day in rota.yml",
+            Some(7_000),
+            Some(7_000),
+        ),
+        (
             outside(Wait::DiskLow { available: 1, minimum: 2 }),
             "outside",
             "disk space is low (1 bytes free, 2 wanted)",
@@ -284,7 +292,7 @@ fn each_wait_alone() {
             None,
         ),
         (
-            outside(Wait::WorktreesFull { ceiling: 3 }),
+            outside(Wait::WorktreesFull { ceiling: 3, kept: Vec::new() }),
             "outside",
             "all 3 worktrees are in use",
             "a worktree being freed",
@@ -330,7 +338,11 @@ fn the_earliest_time_is_known_where_time_alone_decides() {
         (cooling, blocked(&["b"]), None),
         (open(), outside(&[limited_until(500)]), Some(1_000)),
         (open(), outside(&[limited_until(7_000), limited_until(6_000)]), Some(7_000)),
-        (open(), outside(&[limited_until(7_000), Wait::WorktreesFull { ceiling: 1 }]), None),
+        (
+            open(),
+            outside(&[limited_until(7_000), Wait::WorktreesFull { ceiling: 1, kept: Vec::new() }]),
+            None,
+        ),
         (open(), ahead, Some(7_000)),
     ] {
         assert_eq!(explained(&task, &surroundings).earliest, earliest.map(at), "{surroundings:?}");

@@ -10,7 +10,7 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 use rota_core::backoff::Backoff;
 use rota_core::event::{Event, EventKind, Folded, fold};
 use rota_core::policy::Counts;
-use rota_core::transition::{Applied, Command, FAILED_REASON, TABLE, Verb, apply};
+use rota_core::transition::{Applied, Command, FAILED_REASON, RateLimit, TABLE, Verb, apply};
 use rota_core::{Caller, Fence, Json, LeaseId, QueuePolicy, Refusal, Status, Task, UnixMillis};
 
 use crate::support::{config, id};
@@ -50,7 +50,7 @@ impl Model {
             return Err("wrong_status");
         }
         if let Some(caller) = command.caller().filter(|_| from == Active) {
-            self.may_speak(caller, rules.require_lease && !matches!(command, Command::Park { .. }))?;
+            self.may_speak(caller, rules, matches!(command, Command::Park { .. }))?;
         }
         match command {
             Command::Claim { agent, .. } | Command::Begin { agent, .. } => {
@@ -60,13 +60,16 @@ impl Model {
             Command::Done { .. } | Command::Override { .. } => self.status = Done,
             Command::Fail { .. } => self.ends_badly(rules.counts.failed, rules, now),
             Command::Lose => self.ends_badly(rules.counts.lost, rules, now),
-            Command::RateLimit { blocked_until, .. } => {
+            Command::RateLimit { limit, .. } => {
                 self.in_row += 1;
                 let wait = (5_000 << (self.in_row - 1).min(10)).min(120_000);
-                let due = blocked_until.map_or(i64::MIN, UnixMillis::get).max(last(now + wait));
-                (self.status, self.due) = if self.in_row < 20 { (Open, Some(due)) } else { (Parked, None) };
+                let due = limit.blocked_until.map_or(i64::MIN, UnixMillis::get).max(last(now + wait));
+                let parks = self.in_row >= 20 && limit.others_succeed;
+                (self.status, self.due) = if parks { (Parked, None) } else { (Open, Some(due)) };
             }
-            Command::Interrupt { .. } | Command::Release { .. } => (self.status, self.due) = (Open, None),
+            Command::Interrupt { .. } | Command::Release { .. } | Command::Yield { .. } => {
+                (self.status, self.due) = (Open, None);
+            }
             Command::Exhaust { .. } | Command::Orphan { .. } => self.status = Failed,
             Command::Park { .. } => (self.status, self.due) = (Parked, None),
             Command::Pause => self.status = Paused,
@@ -82,11 +85,13 @@ impl Model {
         Ok(())
     }
 
-    fn may_speak(&self, caller: &Caller, must_name_lease: bool) -> Result<(), &'static str> {
+    fn may_speak(&self, caller: &Caller, rules: &QueuePolicy, parks: bool) -> Result<(), &'static str> {
         match (&caller.lease, &caller.agent, &self.agent) {
             (Some(lease), _, _) if lease.fence.get() != self.fence => Err("stale_lease"),
             (_, Some(named), Some(holder)) if named != holder => Err("not_holder"),
-            (None, _, _) if must_name_lease => Err("lease_required"),
+            _ if parks => Ok(()),
+            (None, _, _) if rules.require_lease => Err("lease_required"),
+            (None, None, Some(_)) if rules.require_holder => Err("holder_required"),
             _ => Ok(()),
         }
     }
@@ -148,7 +153,9 @@ impl Step {
             Verb::Fail => Command::Fail { caller, reason: self.text.clone(), default_reason: FAILED_REASON },
             Verb::RateLimit => {
                 let blocked_until = self.block_ms.map(|millis| now.plus_ms(millis));
-                Command::RateLimit { caller, blocked_until }
+                let others_succeed = self.text.is_none();
+                let limit = RateLimit { blocked_until, backoff: None, others_succeed };
+                Command::RateLimit { caller, limit }
             }
             Verb::Exhaust => Command::Exhaust { caller, reason: reason() },
             Verb::Park => Command::Park { caller, reason: reason() },
@@ -212,12 +219,13 @@ fn rules() -> impl Strategy<Value = QueuePolicy> {
     let backoff = proptest::sample::select(backoffs.to_vec())
         .prop_map(|(base_ms, factor_thousandths, cap_ms)| Backoff { base_ms, factor_thousandths, cap_ms });
     let counts = prop_oneof![4 => Just((true, true)), 1 => any::<(bool, bool)>()];
-    (proptest::option::of(1_u32..5), proptest::option::of(backoff), counts, any::<bool>()).prop_map(
-        |(max_attempts, backoff, (failed, lost), require_lease)| QueuePolicy {
+    (proptest::option::of(1_u32..5), proptest::option::of(backoff), counts, any::<(bool, bool)>()).prop_map(
+        |(max_attempts, backoff, (failed, lost), (require_lease, require_holder))| QueuePolicy {
             max_attempts,
             backoff,
             counts: Counts { failed, lost },
             require_lease,
+            require_holder,
             ..QueuePolicy::built_in("tasks")
         },
     )
@@ -337,7 +345,8 @@ fn random_sequences_agree_with_the_reference_model() {
             assert!(seen.pairs.contains(&(status, rule.verb)), "never tried {:?} on {status}", rule.verb);
         }
     }
-    let refusals = ["lease_required", "not_active", "not_holder", "stale_lease", "wrong_status"];
+    let refusals =
+        ["holder_required", "lease_required", "not_active", "not_holder", "stale_lease", "wrong_status"];
     assert_eq!(seen.refusals.into_iter().collect::<Vec<_>>(), refusals);
     assert_eq!(seen.parked.into_iter().collect::<Vec<_>>(), ["failed", "lost", "parked", "rate_limited"]);
 }

@@ -187,7 +187,8 @@ impl Backlog {
 fn plan(lines: &[&str]) -> String {
     let line = |line: &&str| {
         let (id, rest) = line.split_at(line.find(',').unwrap_or(line.len()));
-        format!("{{\"id\":\"{id}\",\"t\":\"T{id}\"{rest}}}\n")
+        let title = if rest.contains("\"t\":") { String::new() } else { format!(",\"t\":\"T{id}\"") };
+        format!("{{\"id\":\"{id}\"{title}{rest}}}\n")
     };
     lines.iter().map(line).collect()
 }

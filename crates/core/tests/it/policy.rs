@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use rota_core::backoff::Backoff;
 use rota_core::policy::{
-    BUILT_IN_QUEUES, Counts, GateGroup, GateLevel, GatePolicy, Policy, QueuePolicy, Reclaim, ScorePolicy,
+    BUILT_IN_QUEUES, Counts, FastFailures, GateGroup, GateLevel, GatePolicy, Policy, QueuePolicy, Reclaim,
+    ScorePolicy,
 };
 use serde_json::{Value, json};
 
@@ -53,10 +54,20 @@ fn a_score() -> impl Strategy<Value = ScorePolicy> {
 fn a_queue() -> impl Strategy<Value = QueuePolicy> {
     let kinds = btree_map("[a-z_-]{0,6}", count(), 0..3);
     let limits = (of(count()), kinds, of(count()), 1..=YEAR_MS, any::<u32>());
-    let rules = (any::<bool>(), any::<bool>(), any::<(bool, bool)>(), of(a_backoff()), of(a_score()));
+    let fast = (1_u32..100, 1_u64..1_000, 1_000_u64..1_000_000)
+        .prop_map(|(after, base_ms, cap_ms)| FastFailures { after, base_ms, cap_ms });
+    let rules = (
+        any::<bool>(),
+        any::<(bool, bool, bool, bool)>(),
+        any::<(bool, bool)>(),
+        of(a_backoff()),
+        of(a_score()),
+        of(fast),
+    );
     (limits, rules).prop_map(
         |((max_concurrent, per_kind, max_attempts, lease_ttl_ms, default_priority), rules)| {
-            let (auto, require_lease, (failed, lost), backoff, score) = rules;
+            let (auto, truths, (failed, lost), backoff, score, fast_failures) = rules;
+            let (require_lease, require_holder, require_commit, agents_may_create) = truths;
             // Where nothing counts, limits on what is counted would have no effect.
             let counts_any = failed || lost;
             QueuePolicy {
@@ -66,10 +77,14 @@ fn a_queue() -> impl Strategy<Value = QueuePolicy> {
                 lease_ttl_ms,
                 reclaim: if auto { Reclaim::Auto } else { Reclaim::Explicit },
                 require_lease,
+                require_holder,
+                require_commit,
+                agents_may_create,
                 backoff: backoff.filter(|_| counts_any),
                 counts: Counts { failed, lost },
                 default_priority,
                 score,
+                fast_failures,
             }
         },
     )

@@ -2,7 +2,7 @@
 
 use proptest::test_runner::Config;
 use rota_core::backoff::Backoff;
-use rota_core::transition::{Applied, Command, FAILED_REASON, Verb, apply};
+use rota_core::transition::{Applied, Command, FAILED_REASON, RateLimit, Verb, apply};
 use rota_core::{Caller, Fence, Json, LeaseId, QueuePolicy, Refusal, Status, Task, TaskId, UnixMillis};
 
 /// The `now` of most tests.
@@ -58,11 +58,12 @@ pub fn command(verb: Verb, caller: Caller) -> Command {
     match verb {
         Verb::Claim => Command::Claim { agent: Some("b".into()), ttl_ms: Some(60_000) },
         Verb::Renew => Command::Renew { caller, ttl_ms: Some(60_000) },
-        Verb::Iterate => Command::Iterate { caller },
+        Verb::Iterate => Command::Iterate { caller, reason: "exit code 1".into() },
+        Verb::Yield => Command::Yield { caller, reason: "exit code 1".into() },
         Verb::Done => Command::Done { caller, result },
         Verb::Fail => Command::Fail { caller, reason: Some("boom".into()), default_reason: FAILED_REASON },
         Verb::Lose => Command::Lose,
-        Verb::RateLimit => Command::RateLimit { caller, blocked_until: None },
+        Verb::RateLimit => Command::RateLimit { caller, limit: RateLimit::default() },
         Verb::Interrupt => Command::Interrupt { caller },
         Verb::Release => Command::Release { caller },
         Verb::Exhaust => Command::Exhaust { caller, reason: "out of iterations".into() },

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use expect_test::expect;
+use rota_core::backoff::Backoff;
 use rota_core::limits;
 use rota_core::policy::Counts;
-use rota_core::transition::{Applied, Command, FAILED_REASON, LOST_REASON, TABLE, Verb, apply};
+use rota_core::transition::{Applied, Command, FAILED_REASON, LOST_REASON, RateLimit, TABLE, Verb, apply};
 use rota_core::{Caller, LeaseId, Outcome, QueuePolicy, Refusal, Status, Task, UnixMillis};
 
 use crate::support::{NOW, apply_as_holder, at, command, id, lease, limited, task_in};
@@ -16,6 +17,7 @@ const GRID: &str = "
 Claim       x    .      .      .    .      .      .           .
 Renew       .    x      .      .    .      .      .           .
 Iterate     .    x      .      .    .      .      .           .
+Yield       .    x      .      .    .      .      .           .
 Done        .    x      .      .    .      .      .           .
 Fail        .    x      .      .    .      .      .           .
 Lose        .    x      .      .    .      .      .           .
@@ -106,7 +108,8 @@ fn what_every_step_does_to_every_field() {
     expect![[r#"
         Claim open: assignee="b" fence=8 leaseExpiresAt=@61000 startedAt=@1000 status="active"
         Renew active: leaseExpiresAt=@61000
-        Iterate active: iteration=6 leaseExpiresAt=@601000 limitedInRow=0 tries=5
+        Iterate active: iteration=6 leaseExpiresAt=@601000 limitedInRow=0 startedAt=@1000 tries=5
+        Yield active: assignee=null leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 status="open"
         Done active: finishedAt=@1000 leaseExpiresAt=null limitedInRow=0 result={"commit":"c"} status="done"
         Fail active: assignee=null attempts=2 failReason="boom" leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 status="open"
         Lose active: assignee=null attempts=2 failReason="lease expired (host did not complete)" leaseExpiresAt=null limitedInRow=0 nextEligibleAt=null openSince=@1000 status="open" tries=3
@@ -274,7 +277,11 @@ fn what_does_not_count_neither_waits_nor_parks() {
 }
 
 fn rate_limit(blocked_until: Option<UnixMillis>) -> impl Fn(Caller) -> Command {
-    move |caller| Command::RateLimit { caller, blocked_until }
+    limited_by(RateLimit { blocked_until, ..RateLimit::default() })
+}
+
+fn limited_by(limit: RateLimit) -> impl Fn(Caller) -> Command {
+    move |caller| Command::RateLimit { caller, limit }
 }
 
 #[test]
@@ -292,10 +299,26 @@ fn rate_limits_wait_5_to_120_seconds_and_the_twentieth_parks() {
     assert_eq!(waits.len(), 19);
     assert_eq!(waits[..7], [5, 10, 20, 40, 80, 120, 120]);
     assert!(waits[7..].iter().all(|wait| *wait == 120));
-    let parked = attempt(&task, &policy, NOW, rate_limit(None)).task;
+    // While nobody's calls succeed it just waits.
+    let waiting = attempt(&task, &policy, NOW, rate_limit(None)).task;
+    assert_eq!((waiting.status, waiting.limited_in_row), (Status::Open, 20));
+    let succeed = RateLimit { others_succeed: true, ..RateLimit::default() };
+    let parked = attempt(&task, &policy, NOW, limited_by(succeed)).task;
     assert_eq!((parked.status, parked.attempts, parked.limited_in_row), (Status::Parked, 0, 20));
-    assert_eq!(parked.parked_reason.as_deref(), Some("rate limited 20 times in a row"));
+    let reason = "rate limited 20 times in a row while other calls succeeded";
+    assert_eq!(parked.parked_reason.as_deref(), Some(reason));
     assert_eq!(parked.next_eligible_at, None);
+}
+
+#[test]
+fn the_policy_says_how_long_a_limited_task_waits() {
+    let backoff = Backoff { base_ms: 1_000, factor_thousandths: 2_000, cap_ms: 3_000 };
+    let configured = RateLimit { backoff: Some(backoff), ..RateLimit::default() };
+    let mut task = fresh();
+    for wait in [1_000, 2_000, 3_000, 3_000] {
+        task = attempt(&task, &limited(None), NOW, limited_by(configured)).task;
+        assert_eq!(task.next_eligible_at, Some(NOW.plus_ms(wait)));
+    }
 }
 
 #[test]
@@ -337,6 +360,7 @@ fn seven_outcomes() {
         (Verb::RateLimit, Outcome::RateLimited, false, Status::Open),
         (Verb::Interrupt, Outcome::Interrupted, false, Status::Open),
         (Verb::Release, Outcome::Released, false, Status::Open),
+        (Verb::Yield, Outcome::Released, false, Status::Open),
         (Verb::Pause, Outcome::Released, false, Status::Paused),
         (Verb::Delete, Outcome::Released, false, Status::Deleted),
         (Verb::Exhaust, Outcome::Released, false, Status::Failed),
@@ -420,30 +444,31 @@ fn the_agent_of_a_deleted_task_is_told_so() {
     assert_eq!(refused.to_string(), "task 't' is not active (status: deleted)");
 }
 
-/// DESIGN 13.11: assignee, agent named, fence named; then the answer on a queue that lets callers through unnamed,
-/// and on one that requires the lease.
+/// DESIGN 13.11: assignee, agent named, fence named; then the answer by default, where `requireHolder` is false, and
+/// where the lease is required.
 const HOLDERS: &str = "
-a -  -  ok           lease_required
-a a  -  ok           lease_required
-a b  -  not_holder   not_holder
-a -  7  ok           ok
-a a  7  ok           ok
-a b  7  not_holder   not_holder
-a -  6  stale_lease  stale_lease
-a a  6  stale_lease  stale_lease
-a b  6  stale_lease  stale_lease
-a -  8  stale_lease  stale_lease
-- -  -  ok           lease_required
-- a  -  ok           lease_required
-- -  7  ok           ok
-- a  7  ok           ok
-- -  6  stale_lease  stale_lease
-- a  6  stale_lease  stale_lease
+a -  -  holder_required  ok           lease_required
+a a  -  ok               ok           lease_required
+a b  -  not_holder       not_holder   not_holder
+a -  7  ok               ok           ok
+a a  7  ok               ok           ok
+a b  7  not_holder       not_holder   not_holder
+a -  6  stale_lease      stale_lease  stale_lease
+a a  6  stale_lease      stale_lease  stale_lease
+a b  6  stale_lease      stale_lease  stale_lease
+a -  8  stale_lease      stale_lease  stale_lease
+- -  -  ok               ok           lease_required
+- a  -  ok               ok           lease_required
+- -  7  ok               ok           ok
+- a  7  ok               ok           ok
+- -  6  stale_lease      stale_lease  stale_lease
+- a  6  stale_lease      stale_lease  stale_lease
 ";
 
-const HOLDERS_VERBS: [Verb; 9] = [
+const HOLDERS_VERBS: [Verb; 10] = [
     Verb::Renew,
     Verb::Iterate,
+    Verb::Yield,
     Verb::Done,
     Verb::Fail,
     Verb::RateLimit,
@@ -457,19 +482,23 @@ const HOLDERS_VERBS: [Verb; 9] = [
 fn who_may_speak_for_a_lease() {
     let given = |word: &str| (word != "-").then(|| word.to_owned());
     for row in HOLDERS.trim().lines() {
-        let [assignee, agent, fence, free, strict] = row.split_whitespace().collect::<Vec<_>>()[..] else {
+        let [assignee, agent, fence, by_default, free, strict] =
+            row.split_whitespace().collect::<Vec<_>>()[..]
+        else {
             panic!("{row}")
         };
         let task = Task { assignee: given(assignee), ..task_in(Status::Active) };
         let named = given(fence).map(|fence| lease(fence.parse().unwrap()));
         let caller = Caller { agent: given(agent), lease: named };
-        for (require_lease, wanted) in [(false, free), (true, strict)] {
-            let policy = QueuePolicy { require_lease, ..QueuePolicy::built_in("tasks") };
+        for (require_lease, require_holder, wanted) in
+            [(false, true, by_default), (false, false, free), (true, true, strict), (true, false, strict)]
+        {
+            let policy = QueuePolicy { require_lease, require_holder, ..QueuePolicy::built_in("tasks") };
             for verb in HOLDERS_VERBS {
                 let answer = apply(&task, &command(verb, caller.clone()), &policy, NOW);
                 let code = answer.as_ref().map_or_else(Refusal::code, |_| "ok");
                 // A person may park what an agent holds, without knowing its lease.
-                let by_person = verb == Verb::Park && wanted == "lease_required";
+                let by_person = verb == Verb::Park && matches!(wanted, "lease_required" | "holder_required");
                 assert_eq!(code, if by_person { "ok" } else { wanted }, "{verb:?}: {row}");
             }
         }

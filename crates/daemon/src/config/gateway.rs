@@ -71,6 +71,10 @@ fn upstream(
     if ["rota", "v1"].contains(&name) || name.contains('/') {
         return Err(field.error("is a path of the gateway's own; choose another name"));
     }
+    // The store keeps more than blocks by names that have one.
+    if name.contains(':') {
+        return Err(field.error("must not contain ':'"));
+    }
     let mut section = field.section()?;
     let api = match section.take("api") {
         Some(api) => Some(api.word(&[("anthropic", Api::Anthropic), ("openai", Api::OpenAi)])?),

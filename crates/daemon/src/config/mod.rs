@@ -14,7 +14,7 @@ mod template;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rota_core::Policy;
@@ -26,7 +26,8 @@ pub use gateway::GatewaySection;
 pub use policy_words::PolicyWords;
 pub use settings::Setting;
 pub use supervisor::{
-    DispatchConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind,
+    DispatchConfig, FilterConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace,
+    TrackerConfig, TrackerKind,
 };
 pub use template::TEMPLATE;
 pub use walk::{ConfigError, KeyError};
@@ -49,8 +50,12 @@ pub struct Config {
     pub disk_min_free_bytes: u64,
     /// Whether the folders of loops are seen by every host.
     pub shared_folder: bool,
+    /// The user that agents run as, if it is not the daemon's own.
+    pub agents: Option<AgentsConfig>,
     /// What to run, by kind.
     pub loops: BTreeMap<String, LoopKind>,
+    /// The variables that `rota work` passes on to commands; a name may end in `*`.
+    pub work_pass_env: Vec<String>,
     /// What it says about the policy.
     pub policy: PolicyWords,
     /// What the supervisor goes by, if the file says so.
@@ -102,7 +107,28 @@ impl Config {
     pub fn runners(&self) -> Runners {
         let runs = self.loops.iter().filter(|(_, kind)| kind.run.is_some());
         let kinds = runs.map(|(name, kind)| (name.clone(), kind.uses_api.clone())).collect();
-        Runners { kinds: (!self.loops.is_empty()).then_some(kinds), ..Runners::default() }
+        Runners {
+            kinds: (!self.loops.is_empty()).then_some(kinds),
+            bounds_loops: self.gateway.is_none(),
+            ..Runners::default()
+        }
+    }
+
+    /// The names of the variables that hold secrets: the keys of upstreams, of notifications and of the tracker.
+    pub fn secret_variables(&self) -> Vec<String> {
+        let upstreams = self.gateway.iter().flat_map(|section| section.config.upstreams.values());
+        let hooks = self.notify.as_ref().and_then(|section| section.as_array()).into_iter().flatten();
+        let fields = hooks.filter_map(|hook| hook.as_object()).flatten();
+        let in_hooks =
+            fields.filter(|(name, _)| name.ends_with("_env")).filter_map(|(_, value)| value.as_str());
+        let tracker = match self.supervisor.as_ref().map(|supervisor| &supervisor.source) {
+            Some(SourceConfig::Tracker(TrackerConfig { token: TokenPlace::Variable(name), .. })) => {
+                Some(name.clone())
+            }
+            _ => None,
+        };
+        let keys = upstreams.filter_map(|upstream| upstream.key_env.clone());
+        keys.chain(in_hooks.map(str::to_owned)).chain(tracker).collect()
     }
 
     /// How loops of a kind are run; the defaults for a kind the file does not name.
@@ -129,7 +155,9 @@ impl Default for Config {
             max_worktrees: 50,
             disk_min_free_bytes: 5 * 1_000_000_000,
             shared_folder: false,
+            agents: None,
             loops: BTreeMap::new(),
+            work_pass_env: default_pass_env(),
             policy: PolicyWords::default(),
             supervisor: None,
             gateway: None,
@@ -137,6 +165,15 @@ impl Default for Config {
             named: BTreeSet::new(),
         }
     }
+}
+
+/// The user that agents run as.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AgentsConfig {
+    /// Its name.
+    pub user: String,
+    /// Where its loops and worktrees are: a folder that this user may enter.
+    pub folder: PathBuf,
 }
 
 /// How loops of one kind are run.
@@ -160,11 +197,12 @@ pub struct LoopKind {
     pub env: BTreeMap<String, String>,
     /// Passed on to the agent; a name may end in `*`.
     pub pass_env: Vec<String>,
+    /// Whether the result of an issue's loop is accepted without a commit.
+    pub commits_are_optional: bool,
 }
 
 impl Default for LoopKind {
     fn default() -> Self {
-        let passed = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "TZ"];
         Self {
             run: None,
             validate: None,
@@ -174,9 +212,16 @@ impl Default for LoopKind {
             keep_worktree_on_failure: false,
             uses_api: None,
             env: BTreeMap::new(),
-            pass_env: passed.map(str::to_owned).to_vec(),
+            pass_env: default_pass_env(),
+            commits_are_optional: false,
         }
     }
+}
+
+/// The variables that commands see where the configuration names none: no secret is among them.
+fn default_pass_env() -> Vec<String> {
+    let passed = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "TZ"];
+    passed.map(str::to_owned).to_vec()
 }
 
 /// Something to run.

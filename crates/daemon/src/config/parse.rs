@@ -1,6 +1,7 @@
 //! From the text of `rota.yml` to [`Config`], section by section.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rota_store::Secret;
@@ -9,7 +10,7 @@ use serde_yaml_ng::Value;
 use super::gateway;
 use super::policy_words::{self, Word};
 use super::walk::{Field, KeyError, Section, decimal, one_of, snake_case};
-use super::{Config, LoopKind, Program};
+use super::{AgentsConfig, Config, LoopKind, Program};
 
 /// The kinds that the policy knows by itself.
 const KNOWN_KINDS: [&str; 4] = ["plan", "spec", "phase", "ralph"];
@@ -31,10 +32,21 @@ pub(super) fn document(text: &str) -> Result<Config, KeyError> {
     if let Some(loops) = top.take("loops") {
         reader.loops(&loops)?;
     }
+    if let Some(field) = top.take("agents") {
+        reader.config.agents = Some(reader.agents(field.section()?)?);
+    }
+    reader.work(top.section("work")?)?;
     let scheduler = top.section("scheduler")?;
     reader.scheduler(scheduler)?;
     let (concurrency, rate_limit) = (top.section("concurrency")?, top.section("rate_limit")?);
     reader.limits(concurrency, rate_limit)?;
+    if let Some(field) = top.take("queues") {
+        reader
+            .config
+            .policy
+            .name_queues(&field.any()?)
+            .map_err(|error| KeyError::Key { path: error.path, problem: error.problem })?;
+    }
     let disk = top.section("disk")?;
     reader.disk(&mut top, disk)?;
     reader.config.supervisor =
@@ -72,6 +84,33 @@ impl Reader {
             self.config.shared_folder = shared;
         }
         Ok(())
+    }
+
+    /// Both keys or neither: an agent of another user cannot work below `.rota`.
+    fn agents(&mut self, mut section: Section<'_>) -> Result<AgentsConfig, KeyError> {
+        let text = |field: &Field<'_>| field.text().map(str::to_owned);
+        let user = self.take(&mut section, "user", text)?;
+        let folder = self.take(&mut section, "folder", text)?;
+        section.finish()?;
+        let wrong = |problem: &str| KeyError::Key { path: "agents".to_owned(), problem: problem.to_owned() };
+        let (Some(user), Some(folder)) = (user, folder) else {
+            return Err(wrong("needs both 'user' and 'folder'"));
+        };
+        if user.is_empty() || user.starts_with('-') {
+            return Err(wrong("'user' must be the name of a user"));
+        }
+        let folder = PathBuf::from(folder);
+        if !folder.is_absolute() {
+            return Err(wrong("'folder' must be an absolute path, outside of .rota"));
+        }
+        Ok(AgentsConfig { user, folder })
+    }
+
+    fn work(&mut self, mut work: Section<'_>) -> Result<(), KeyError> {
+        if let Some(names) = self.take(&mut work, "pass_env", passed)? {
+            self.config.work_pass_env = names;
+        }
+        work.finish()
     }
 
     fn scheduler(&mut self, mut scheduler: Section<'_>) -> Result<(), KeyError> {
@@ -197,6 +236,10 @@ impl Reader {
         }
         if let Some(names) = self.take(&mut section, "pass_env", passed)? {
             kind.pass_env = names;
+        }
+        let commits = |field: &Field<'_>| field.word(&[("required", false), ("optional", true)]);
+        if let Some(optional) = self.take(&mut section, "commits", commits)? {
+            kind.commits_are_optional = optional;
         }
         section.finish()?;
         Ok(kind)

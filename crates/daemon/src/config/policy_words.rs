@@ -23,6 +23,8 @@ pub struct PolicyWords {
     base: BTreeMap<String, u32>,
     /// All ceilings of kinds, where the file has any say.
     per_kind: Option<BTreeMap<String, u32>>,
+    /// The section `queues`, as a policy document.
+    queues: Option<String>,
 }
 
 /// One value.
@@ -41,6 +43,24 @@ impl std::fmt::Display for Value {
             Self::Level(level) => f.write_str(level.word()),
         }
     }
+}
+
+/// Every value of a policy by its dotted path.
+fn leaves(policy: &Policy) -> BTreeMap<String, serde_json::Value> {
+    fn collect(path: String, value: serde_json::Value, found: &mut BTreeMap<String, serde_json::Value>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                for (key, value) in map {
+                    collect(if path.is_empty() { key } else { format!("{path}.{key}") }, value, found);
+                }
+            }
+            leaf => drop(found.insert(path, leaf)),
+        }
+    }
+    let mut found = BTreeMap::new();
+    let document = serde_json::from_str(policy.to_json().as_str()).unwrap_or_default();
+    collect(String::new(), document, &mut found);
+    found
 }
 
 /// A value of the policy that a file can name.
@@ -190,6 +210,25 @@ impl PolicyWords {
         self.per_kind.as_ref()
     }
 
+    /// The rules of queues in the policy's own words; refused where another section says something else.
+    pub(super) fn name_queues(&mut self, queues: &serde_json::Value) -> Result<(), PolicyError> {
+        let document = serde_json::json!({ "queues": queues }).to_string();
+        let default = Policy::default();
+        let before = self.apply_to(&default)?;
+        let both = before.merged(&document)?;
+        let [default, before, both] = [&default, &before, &both].map(leaves);
+        // A rule that the other sections changed, and this one changes again.
+        let is_changed_twice = |(path, value): &(&String, &serde_json::Value)| {
+            default.get(*path) != Some(*value) && both.get(*path) != Some(*value)
+        };
+        if let Some((path, value)) = before.iter().find(is_changed_twice) {
+            let problem = format!("another section of the file says {value}");
+            return Err(PolicyError { path: path.clone(), problem });
+        }
+        self.queues = Some(document);
+        Ok(())
+    }
+
     /// The policy with what is named changed: single values one by one, the ceilings of kinds as a whole.
     pub fn apply_to(&self, policy: &Policy) -> Result<Policy, PolicyError> {
         let mut changed = policy.clone();
@@ -203,6 +242,9 @@ impl PolicyWords {
         }
         if let Some(ceilings) = &self.per_kind {
             loops(&mut changed).per_kind = ceilings.clone();
+        }
+        if let Some(queues) = &self.queues {
+            changed = changed.merged(queues)?;
         }
         // The two were checked apart; whether they go together is for the policy's own reader to say.
         Policy::parse(changed.to_json().as_str())

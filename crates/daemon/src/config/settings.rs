@@ -38,6 +38,7 @@ impl Config {
             uses_api,
             env,
             pass_env,
+            commits_are_optional,
         } = self.kind(kind);
         let values = [
             ("run", program(run)),
@@ -50,6 +51,7 @@ impl Config {
             // Only the names: a value may be a secret.
             ("env", json!(env.into_keys().collect::<Vec<_>>())),
             ("pass_env", json!(pass_env)),
+            ("commits", json!(if commits_are_optional { "optional" } else { "required" })),
         ];
         values.map(|(key, value)| self.said(format!("loops.{kind}.{key}"), value)).into()
     }

@@ -66,6 +66,10 @@ pub const TEMPLATE: &str = "\
 # Whether every host sees the folders of loops; else a tree runs where its root ran first.
 #shared_folder: false
 
+# What the commands of `rota work` see of its environment; --pass-env NAME adds to it.
+#work:
+#  pass_env: [PATH, HOME, USER, SHELL, LANG, LC_*, TERM, TMPDIR, TZ]
+
 # What to run, by kind. A kind without a `run` is not started, and `rota why` says so. A list is argv, in which
 # {prompt}, {task} and {artifacts} are replaced; a text goes to `sh -c` as it is.
 #

@@ -225,6 +225,9 @@ const REFUSED: &[(&str, &str)] = &[
         "loops.ralph.env.ROTA_TASK: ROTA_TASK: names that begin with ROTA_ are set by rota itself",
     ),
     ("loops: {ralph: {pass_env: ['*']}}", "loops.ralph.pass_env: '' cannot be the name of a variable"),
+    ("agents: {user: bot}", "agents: needs both 'user' and 'folder'"),
+    ("agents: {user: bot, folder: here}", "agents: 'folder' must be an absolute path, outside of .rota"),
+    ("agents: {user: -u, folder: /tmp}", "agents: 'user' must be the name of a user"),
     ("loops: {a-b: {}, a_b: {}}", "loops.a_b: differs from 'a-b' only in '-' and '_'"),
     (
         "concurrency: {max_api_calls: 4}\nrate_limit: {max_concurrent_api_calls: 5}",
@@ -240,10 +243,10 @@ const REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
-const KNOWN_TOP: &str = "(known here: scope, store, shared_folder, loops, scheduler, concurrency, rate_limit, disk, \
+const KNOWN_TOP: &str = "(known here: scope, store, shared_folder, loops, agents, work, scheduler, concurrency, rate_limit, queues, disk, \
                          disk_quota_min_gb, supervisor, gateway, notify)";
 const KNOWN_KIND: &str = "(known here: run, validate, uses_api, max_iterations, timeout_secs, worktree, \
-                          keep_worktree_on_failure, env, pass_env)";
+                          keep_worktree_on_failure, env, pass_env, commits)";
 
 #[test]
 fn what_cannot_be_meant_is_refused_with_its_path() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rota_core::obstacle::Wait;
 use rota_store::intents::iterate::BacklogCounts;
 use serde::{Deserialize, Serialize};
 
@@ -9,22 +10,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the log lines")]
 pub enum Happening {
-    /// A tick; news if it began something, or something had ended.
-    Tick {
-        pending: u64,
-        runnable: u64,
-        selected: usize,
-        running: usize,
-        slots_available: usize,
-        is_news: bool,
-    },
+    /// A tick; news if it selected something, or its figures have changed.
+    Tick { figures: TickFigures, selected: usize, is_news: bool },
     /// A loop was chosen.
     Selected { id: String, kind: String, priority: i64, age_ms: i64 },
     /// An iteration began, or one that an earlier daemon began goes on under this one.
     Began { id: String, kind: String, title: String, iteration: u32, is_adopted: bool },
     /// An iteration did not pass; the next one begins.
     NotPassed { id: String, iteration: u32, why: String },
-    /// A loop ended, or waits for its next turn.
+    /// A loop ended, or waits for its next run.
     Ended { id: String, kind: String, outcome: &'static str, detail: Option<String> },
     /// Children were added.
     Spawned { id: String, children: usize },
@@ -34,14 +28,18 @@ pub enum Happening {
     OpenAgain { upstream: String },
     /// Loops that use a blocked upstream wait.
     NotSelecting { upstream: String, until: Option<String> },
+    /// Loops that use an upstream wait: its budget is spent.
+    BudgetSpent { upstream: String, budget: String, until: String },
     /// Too little space for new loops.
     DiskLow { available_gb: u64 },
     /// Enough again.
     DiskFine,
     /// A lease is gone, and its run is stopped.
     Lapsed { id: String, why: String },
-    /// A worktree was not taken away.
+    /// A worktree was not removed.
     WorktreeKept { id: String, why: String },
+    /// What was not committed in a worktree was committed to its branch, and the worktree removed.
+    WorktreeSaved { id: String, branch: String, commit: String },
     /// The store does not answer, or something else that may pass.
     Trouble { problem: String },
     /// The configuration was read again.
@@ -49,9 +47,19 @@ pub enum Happening {
     /// The new configuration is wrong; the old one stays.
     NotReloaded { problem: String },
     /// The file says something else about the policy than what is published.
-    PolicyDiffers { version: String },
+    PolicyDiffers { version: String, changes: String },
     /// No more is begun.
     Stopping,
+}
+
+/// How things stood before a tick selected anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the log lines")]
+pub struct TickFigures {
+    pub pending: u64,
+    pub runnable: u64,
+    pub running: usize,
+    pub slots_available: usize,
 }
 
 /// A loop under way.
@@ -67,6 +75,15 @@ pub struct RunningLoop {
     pub running_secs: u64,
 }
 
+/// An upstream that takes no calls now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UpstreamWait {
+    /// Its name.
+    pub upstream: String,
+    /// Why, and until when.
+    pub wait: Wait,
+}
+
 /// What is going on, for whoever asks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,10 +96,16 @@ pub struct Status {
     pub slots: usize,
     /// What runs here.
     pub running: Vec<RunningLoop>,
+    /// What holds upstreams back, and with them the loops that call them.
+    #[serde(default)]
+    pub waits: Vec<UpstreamWait>,
     /// How many nothing holds back.
     pub runnable: u64,
     /// How many loops are in which state.
     pub counts: BTreeMap<String, u64>,
+    /// The worktrees on disk that no running loop uses, by name.
+    #[serde(default)]
+    pub kept_worktrees: Vec<String>,
 }
 
 impl Status {
@@ -94,8 +117,10 @@ impl Status {
             stopping,
             slots,
             running,
+            waits: Vec::new(),
             runnable: counts.runnable,
             counts: counts.by_status.iter().map(|(status, count)| (word(status), *count)).collect(),
+            kept_worktrees: Vec::new(),
         }
     }
 }

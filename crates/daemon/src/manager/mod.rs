@@ -9,52 +9,61 @@
 //! | what a tick does | `tick` |
 //! | what follows an iteration | `settle` |
 //! | what an earlier daemon left, and what becomes of it | `recover` |
+//! | how many worktrees there may be, and what becomes of them | `worktrees` |
 //! | what others are told | [`happening`] |
 
+mod artifacts;
 pub mod happening;
 mod recover;
 mod settle;
 mod tick;
+mod worktrees;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rota_core::obstacle::Wait;
 use rota_core::transition::Command;
 use rota_core::{Caller, LeaseId, Refusal};
 use rota_store::intents::Call;
-use rota_store::intents::claim::{Claim, Wanted};
+use rota_store::intents::claim::{ArtifactCheck, Claim, Wanted};
 use rota_store::intents::iterate::{Backlog, BacklogCounts, Begin};
-use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
+use rota_store::intents::policy::CurrentPolicy;
 pub use rota_store::intents::read::LOOPS as QUEUE;
 use rota_store::intents::settle::{Settle, Step};
+use rota_store::intents::upstreams::Upstreams;
 use rota_store::{AnyStore, Error, Outcome, Published};
-use rota_verbs::{Context, mirror};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::changes::{Changes, at};
 use crate::companion::{Companion, Held};
 use crate::config::Config;
 use crate::desk::Desk;
-use crate::folders::Folders;
+use crate::folders::{Folders, Place};
 use crate::iteration::{Finished, Iteration};
+use crate::publish::publish;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
 use crate::shim::attend::Shims;
-use crate::shim::orders::Orders;
+use crate::shim::orders::OrderSender;
 use crate::signals::{Hangup, Signals};
-use crate::tenure::{HeldLease, Sent};
-use happening::{Happening, RunningLoop, Status};
+use crate::tenure::{HeldLease, Renewal, Sent};
+use crate::worktree::Worktrees;
+use happening::{Happening, RunningLoop, Status, TickFigures, UpstreamWait};
 use settle::Unsettled;
+use worktrees::Removal;
 
 /// Where the policy sets no ceiling, so many loops run at once on one host.
 const DEFAULT_SLOTS: usize = 50;
-/// How often a policy is published anew when others publish at the same time.
-const PUBLISH_TRIES: u32 = 5;
 /// How long at most until a renewal that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// How long people who ask what runs wait for what is counted in the store.
+const COUNTING: Duration = Duration::from_secs(2);
 
 /// Everything a daemon is started with.
 pub struct Setup {
@@ -84,6 +93,8 @@ pub struct Setup {
     pub shims: Shims,
     /// Who else wants to know which leases are held here.
     pub companions: Vec<Arc<dyn Companion>>,
+    /// Whether a gateway counts the calls of agents; without one their loops are counted instead.
+    pub has_gateway: bool,
 }
 
 /// How long to run.
@@ -117,11 +128,13 @@ pub struct Ending {
     pub counts: BacklogCounts,
     /// Whether a signal or a request ended it.
     pub stopped: bool,
+    /// The worktrees that are still on disk, by name.
+    pub kept_worktrees: Vec<String>,
 }
 
 /// An iteration under way.
 struct Running {
-    orders: watch::Sender<Orders>,
+    orders: OrderSender,
     started: Instant,
     held: Held,
     lease: HeldLease,
@@ -132,11 +145,11 @@ impl Running {
     /// The lease was granted or renewed.
     fn extend(&mut self, lease: HeldLease) {
         self.lease = lease;
-        self.orders.send_modify(|orders| orders.until = lease.tenure);
+        self.orders.extend(lease.tenure);
     }
 
     fn end(&self, urgency: Urgency) {
-        self.orders.send_modify(|orders| orders.end = orders.end.max(Some(urgency)));
+        self.orders.end(urgency);
     }
 }
 
@@ -154,6 +167,9 @@ struct Manager<'a> {
     desk: Desk,
     folders: Arc<Folders>,
     shims: Arc<Shims>,
+    worktrees: Arc<Worktrees>,
+    /// Worktrees of loops that have ended, being saved and removed.
+    removals: JoinSet<Removal>,
     observe: Observer<'a>,
     running: BTreeMap<LeaseId, Running>,
     reports: mpsc::UnboundedSender<Report>,
@@ -165,12 +181,17 @@ struct Manager<'a> {
     /// Whether something that passes by itself keeps loops from beginning.
     is_held_back: bool,
     disk_is_low: bool,
+    /// What held upstreams back at the last look, by upstream.
+    upstream_waits: Vec<(String, Wait)>,
     artifacts_after: u64,
-    /// How many loops were begun since the last tick that was told, and whether any ended.
+    /// How many loops were begun since the last tick that was told.
     begun: usize,
+    /// Whether a loop was begun or ended since the last tick.
     has_news: bool,
-    /// Open loops, and when they were counted.
+    /// Open loops, and when they may be counted again.
     pending: Option<(Instant, u64)>,
+    /// What the last tick that was news said, without what it selected.
+    last_tick: Option<TickFigures>,
     stopping: Option<Urgency>,
     has_ticked: bool,
     failed: Option<Error>,
@@ -241,6 +262,7 @@ pub async fn run(
                 manager.answer(request).await;
                 manager.must_look = true;
             }
+            Some(removed) = manager.removals.join_next() => manager.removed(removed),
             () = at(settlement) => manager.settle_again().await,
             () = at(renewal) => manager.renew().await,
             () = changes.wait(poll) => manager.must_look = true,
@@ -255,12 +277,16 @@ impl<'a> Manager<'a> {
         reports: mpsc::UnboundedSender<Report>,
         observe: Observer<'a>,
     ) -> Outcome<Self> {
-        let desk = Desk { store: setup.store.clone() };
+        // It asks again by itself, and has agents and people to attend to meanwhile.
+        let desk = Desk { store: setup.store.clone().impatient() };
         let (policy, _) = desk.perform(CurrentPolicy { call: setup.call.clone() }).await?;
+        let folders = Arc::new(setup.folders.clone());
         Ok(Self {
             config: Arc::new(setup.config.clone()),
             config_time: None,
-            folders: Arc::new(setup.folders.clone()),
+            worktrees: Arc::new(Worktrees::find(Arc::clone(&folders)).await),
+            removals: JoinSet::new(),
+            folders,
             shims: Arc::new(setup.shims.clone()),
             desk,
             observe,
@@ -271,10 +297,12 @@ impl<'a> Manager<'a> {
             must_look: true,
             is_held_back: false,
             disk_is_low: false,
+            upstream_waits: Vec::new(),
             artifacts_after: 0,
             begun: 0,
             has_news: false,
             pending: None,
+            last_tick: None,
             stopping: None,
             has_ticked: false,
             failed: None,
@@ -300,10 +328,22 @@ impl Manager<'_> {
     /// What to begin, if anything may, once so many of those that run have ended.
     fn next(&self, ending: usize) -> Option<Begin> {
         let limit = (self.slots() + ending).saturating_sub(self.running.len());
+        let (limit, kinds) = self.under_worktree_ceiling(limit);
+        let begin = self.begin_up_to(limit, kinds);
+        (begin.claim.limit > 0 && !begin.kinds.is_empty()).then_some(begin)
+    }
+
+    /// What may begin in the place of a loop whose iteration did not pass, itself included.
+    fn next_beside(&self, iteration: &Iteration) -> Begin {
+        let limit = (self.slots() + 1).saturating_sub(self.running.len());
+        let (limit, kinds) = self.under_worktree_ceiling_with(limit, iteration.kind.worktree);
+        self.begin_up_to(limit, kinds)
+    }
+
+    /// Begins so many loops of these kinds; of none while nothing may begin.
+    fn begin_up_to(&self, limit: usize, kinds: Vec<String>) -> Begin {
         let may = self.stopping.is_none() && !(self.has_ticked && self.setup.until == Until::FirstTick);
-        if !may || limit == 0 || self.kinds.is_empty() {
-            return None;
-        }
+        let kinds = if may { kinds } else { Vec::new() };
         let claim = Claim {
             call: self.setup.call.clone(),
             queue: QUEUE.to_owned(),
@@ -313,32 +353,32 @@ impl Manager<'_> {
             wanted: Wanted::default(),
             host: Some(self.setup.host.clone()),
         };
-        Some(Begin { claim, kinds: self.kinds.clone(), binds_host: !self.config.shared_folder })
+        let of_kind = self.config.loops.iter();
+        let of_kind = of_kind.map(|(name, kind)| (name.clone(), kind.uses_api.clone())).collect();
+        let folders = Arc::clone(&self.folders);
+        Begin {
+            upstreams: Upstreams { of_kind, bounds_loops: !self.setup.has_gateway },
+            artifacts: Some(ArtifactCheck::by(move |task, parent| {
+                folders.has_artifact(task, parent.map(Place::of).as_ref())
+            })),
+            ..Begin::new(claim, kinds, !self.config.shared_folder)
+        }
     }
 
     fn next_renewal(&self) -> Option<Instant> {
-        self.running.values().filter(|run| !run.is_lapsed).map(|run| run.lease.renew_at).min()
+        let held = self.running.values().filter(|run| !run.is_lapsed);
+        held.map(|run| run.orders.next_step_at(&run.lease)).min()
     }
 
     /// Extends the leases that are due; what lost its lease is stopped before its result could count. After we were
     /// stopped or suspended for too long nothing is extended: its shim has ended it, and somebody else may have it.
     async fn renew(&mut self) {
         let sent = Sent::now();
-        let due = |run: &Running| !run.is_lapsed && run.lease.renew_at <= sent.at;
-        let due: Vec<(LeaseId, bool)> = self
-            .running
-            .iter()
-            .filter(|(_, run)| due(run))
-            .map(|(lease, run)| (lease.clone(), run.lease.is_stale(sent)))
-            .collect();
-        let (stale, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|(_, is_stale)| *is_stale);
-        for (lease, _) in stale {
-            self.lapse(&lease, "it was not renewed in time".to_owned());
-        }
+        let due = self.due_renewals(sent);
         if due.is_empty() {
             return;
         }
-        let step = |(lease, _): &(LeaseId, bool)| Step {
+        let step = |lease: &LeaseId| Step {
             id: lease.task.clone(),
             command: Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None },
         };
@@ -347,7 +387,7 @@ impl Manager<'_> {
         let answers = match renewed {
             Ok(settled) => settled.steps,
             Err(error) => {
-                for (lease, _) in &due {
+                for lease in &due {
                     if let Some(run) = self.running.get_mut(lease) {
                         let left = run.lease.expires_at.saturating_duration_since(sent.at);
                         run.lease.renew_at = sent.at + (left / 8).clamp(Duration::from_millis(10), RETRY);
@@ -356,13 +396,35 @@ impl Manager<'_> {
                 return self.trouble(error);
             }
         };
-        for ((lease, _), answer) in due.into_iter().zip(answers) {
+        for (lease, answer) in due.into_iter().zip(answers) {
             match (answer, self.running.get_mut(&lease)) {
                 (Ok(task), Some(run)) => run.extend(HeldLease::of(&task, sent)),
                 (Err(refusal), Some(_)) => self.lapse(&lease, refusal.to_string()),
                 (_, None) => {}
             }
         }
+    }
+
+    /// The leases that may be renewed now. One that is due and whose shim does not answer runs out.
+    fn due_renewals(&mut self, sent: Sent) -> Vec<LeaseId> {
+        let (mut due, mut stale, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+        for (lease, run) in self.running.iter_mut().filter(|(_, run)| !run.is_lapsed) {
+            let is_stale = run.lease.is_stale(sent) && run.lease.renew_at <= sent.at;
+            match run.orders.renewal(&mut run.lease, sent.at) {
+                _ if is_stale => stale.push(lease.clone()),
+                Renewal::NotYet => {}
+                Renewal::Due => due.push(lease.clone()),
+                Renewal::Silent => silent.push(lease.clone()),
+            }
+        }
+        for lease in stale {
+            self.lapse(&lease, "it was not renewed in time".to_owned());
+        }
+        for lease in silent {
+            let problem = format!("{}: its shim does not answer, so its lease is not renewed", lease.task);
+            self.tell(Happening::Trouble { problem });
+        }
+        due
     }
 
     /// Stops a run whose lease is gone.
@@ -395,9 +457,17 @@ impl Manager<'_> {
     async fn answer(&mut self, request: Request) {
         match request {
             Request::Status(to) => {
-                let counts = self.counts(true).await.unwrap_or_default();
-                let status =
+                // A store that is away must not keep people from seeing what runs.
+                let counted = tokio::time::timeout(COUNTING, self.counts(true)).await;
+                let counts = counted.ok().flatten().unwrap_or_default();
+                let mut status =
                     Status::new(&counts, picture(&self.running), self.slots(), self.stopping.is_some());
+                status.kept_worktrees = self.kept_worktrees().await;
+                let shown = |(upstream, wait): &(String, Wait)| UpstreamWait {
+                    upstream: upstream.clone(),
+                    wait: wait.clone(),
+                };
+                status.waits = self.upstream_waits.iter().map(shown).collect();
                 // Whoever asked may have gone.
                 let _told = to.send(status);
             }
@@ -451,33 +521,13 @@ impl Manager<'_> {
 
     /// Publishes what the file says about the policy, or says that it differs.
     async fn publish_policy(&mut self) -> Outcome<()> {
-        let mut tries = 0;
-        loop {
-            let (current, _) = self.desk.perform(CurrentPolicy { call: self.setup.call.clone() }).await?;
-            let wanted = self.config.apply_to(&current.policy).map_err(Refusal::from)?;
-            self.policy = Arc::clone(&current);
-            if wanted == current.policy {
-                return Ok(());
-            }
-            if !self.setup.publish {
-                self.tell(Happening::PolicyDiffers { version: current.version.clone() });
-                return Ok(());
-            }
-            let based_on = Some(current.version.clone());
-            let publish = PublishPolicy { call: self.setup.call.clone(), policy: wanted, based_on };
-            tries += 1;
-            match self.desk.perform(publish).await {
-                Ok(policy) => {
-                    self.policy = policy;
-                    break;
-                }
-                // Another host's daemon was started in the same moment.
-                Err(Error::Refused(Refusal::PolicyMoved { .. })) if tries < PUBLISH_TRIES => {}
-                Err(error) => return Err(error),
-            }
+        let Setup { store, call, publish: may_publish, policy_copy, .. } = &self.setup;
+        let published = publish(store, call, &self.config, *may_publish, policy_copy).await?;
+        self.policy = published.policy;
+        if let Some(changes) = published.differs {
+            self.tell(Happening::PolicyDiffers { version: self.policy.version.clone(), changes });
         }
-        let cx = Context { scope: self.setup.call.scope.clone(), ..Context::new(self.setup.store.clone()) };
-        if let Err(error) = mirror::write(&cx, &self.setup.policy_copy).await {
+        if let Some(error) = published.not_mirrored {
             self.tell(Happening::Trouble { problem: format!("published, but not mirrored: {error}") });
         }
         Ok(())
@@ -489,6 +539,9 @@ impl Manager<'_> {
         }
         if self.stopping.is_some() {
             return true;
+        }
+        if !self.removals.is_empty() {
+            return false;
         }
         match self.setup.until {
             Until::Stopped => false,
@@ -502,11 +555,13 @@ impl Manager<'_> {
     }
 
     async fn end(mut self) -> Outcome<Ending> {
+        self.finish_removals().await;
         if let Some(error) = self.failed {
             return Err(error);
         }
         // A store that is away is not waited for once more.
         let counts = if self.is_away { None } else { self.counts(true).await };
-        Ok(Ending { counts: counts.unwrap_or_default(), stopped: self.stopping.is_some() })
+        let kept_worktrees = self.kept_worktrees().await;
+        Ok(Ending { counts: counts.unwrap_or_default(), stopped: self.stopping.is_some(), kept_worktrees })
     }
 }

@@ -11,7 +11,6 @@
 //! | nothing | ours | none | was never begun: given back |
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use rota_core::transition::Command;
@@ -19,18 +18,21 @@ use rota_core::{Caller, Status, Task};
 use rota_store::Outcome;
 use rota_store::intents::read::List;
 use rota_store::intents::settle::{Settle, Step};
-use tokio::sync::watch;
 
 use super::happening::Happening;
 use super::{Manager, QUEUE, Report};
-use crate::runner::terminate::{Urgency, end_left_behind};
+use crate::files::{Dir, Owner, off_runtime};
+use crate::runner::terminate::{Urgency, end_without_shim};
 use crate::shim::attend::adopt;
-use crate::shim::orders::Orders;
+use crate::shim::orders::{self, Orders};
 use crate::shim::record::{Run, RunRecord};
 use crate::tenure::{HeldLease, Sent};
 
 /// The first renewal decides how long a lease that was taken over lasts; it is due at once.
 const UNTIL_RENEWED: Duration = Duration::from_secs(30);
+
+/// The longest file of an older run that is read.
+const OLDER_BYTES: u64 = 1_024 * 1_024;
 
 impl Manager<'_> {
     pub(super) async fn recover(&mut self) -> Outcome<()> {
@@ -49,8 +51,8 @@ impl Manager<'_> {
             }
         }
         self.end_older().await;
-        for record in self.runs() {
-            match record.read().map(|written| written.run) {
+        for (record, read) in self.runs().await {
+            match read {
                 Ok(Some(run)) => {
                     let is_ours = |task: &Task| {
                         run.scope == self.setup.call.scope && run.iteration == Some(task.iteration)
@@ -74,30 +76,39 @@ impl Manager<'_> {
     }
 
     /// Ends the loops that a daemon before this way of writing runs down has left: each was a folder by the name of its
-    /// marker. What is no loop's is somebody else's.
+    /// marker. A folder that is no loop's belongs to a `rota work`.
     async fn end_older(&self) {
         let agents = self.shims.agents.clone();
-        let ending = tokio::task::spawn_blocking(move || {
-            let listed = std::fs::read_dir(agents).into_iter().flatten().flatten();
-            let is_loop = |path: &Path| {
-                let run = std::fs::read(path.join("run.json")).ok();
+        let ending = tokio::task::spawn_blocking(move || -> std::io::Result<()> {
+            let agents = Dir::open(&agents)?;
+            for name in agents.names()? {
+                let Ok(folder) = agents.sub(&name) else { continue };
+                let run = folder.read("run.json", Owner::Us, OLDER_BYTES).ok();
                 let run = run.and_then(|run| serde_json::from_slice::<serde_json::Value>(&run).ok());
-                run.is_none_or(|run| run["iteration"].is_number())
-            };
-            let is_older = |path: &Path| path.is_dir() && is_loop(path);
-            for folder in listed.filter(|entry| is_older(&entry.path())) {
-                end_left_behind(&folder.file_name().to_string_lossy(), None);
-                // What cannot be removed is looked at again by the next daemon.
-                let _removed = std::fs::remove_dir_all(folder.path());
+                if run.is_some_and(|run| !run["iteration"].is_number()) {
+                    continue;
+                }
+                end_without_shim(&name.to_string_lossy(), None);
+                agents.remove_all(&name)?;
             }
+            Ok(())
         });
-        if let Err(panicked) = ending.await {
-            std::panic::resume_unwind(panicked.into_panic());
+        match ending.await {
+            // What cannot be looked at or removed is looked at again by the next daemon.
+            Ok(_ended) => {}
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
 
-    fn runs(&mut self) -> Vec<RunRecord> {
-        match RunRecord::all(&self.shims.agents) {
+    /// The runs that are written down, with what their records say. Files are read on a thread for blocking work.
+    async fn runs(&mut self) -> Vec<(RunRecord, std::io::Result<Option<Run>>)> {
+        let agents = self.shims.agents.clone();
+        let read = |record: RunRecord| {
+            let run = record.read().map(|written| written.run);
+            (record, run)
+        };
+        let all = off_runtime(move || Ok(RunRecord::all(&agents)?.into_iter().map(read).collect()));
+        match all.await {
             Ok(records) => records,
             Err(error) => {
                 let problem = format!("{}: {error}", self.shims.agents.display());
@@ -110,13 +121,14 @@ impl Manager<'_> {
     /// Goes on with a run. Its lease is renewed at once, and what is refused is ended.
     fn resume(&mut self, task: Task, run: &Run, record: RunRecord, sent: Sent) {
         let mut lease = HeldLease::lasting(UNTIL_RENEWED, sent);
-        lease.renew_at = sent.at;
+        (lease.ping_at, lease.renew_at) = (sent.at, sent.at);
         let (id, title, number) = (task.id.to_string(), task.title.clone(), task.iteration);
         let kind = task.kind.clone().unwrap_or_default();
         let Some((iteration, orders)) = self.take_up(task, lease) else { return };
         // Only what is renewed goes on longer than its shim knows of.
-        if let Some(running) = self.running.get(&iteration.lease) {
-            running.orders.send_modify(|orders| orders.until = run.until);
+        if let Some(running) = self.running.get_mut(&iteration.lease) {
+            running.orders.extend(run.until);
+            running.started = running.started.checked_sub(run.age()).unwrap_or(running.started);
         }
         let reports = self.reports.clone();
         tokio::spawn(async move {
@@ -135,13 +147,16 @@ impl Manager<'_> {
     /// Ends and forgets a run that is nobody's any more. One that is no loop's and still looked after is somebody else's.
     fn put_away(&mut self, record: RunRecord, is_loop: bool) {
         tokio::spawn(async move {
-            if !is_loop && record.take().is_ok_and(|taken| taken.is_none()) {
+            let looked_at = record.clone();
+            let taken = off_runtime(move || looked_at.take().map(|taken| taken.is_none())).await;
+            if !is_loop && taken.is_ok_and(|is_attended| is_attended) {
                 return;
             }
-            let (_keep, orders) = watch::channel(Orders { end: Some(Urgency::Ask), ..Orders::default() });
+            let (ending, orders) = orders::channel(Orders::default());
+            ending.end(Urgency::Ask);
             if let Ok((_, taken)) = adopt(&record, orders).await {
                 // What cannot be put away is looked at again by the next daemon.
-                let _put_away = record.put_away(taken);
+                let _put_away = off_runtime(move || record.put_away(taken)).await;
             }
         });
     }

@@ -1,27 +1,49 @@
 //! What follows an iteration: done with children, the next one, or one of the other ends.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rota_core::explain::reason_in_words;
+use rota_core::obstacle::Reason;
 use rota_core::transition::{Command, FAILED_REASON};
-use rota_core::{Caller, LeaseId, Refusal, Task};
-use rota_store::intents::blocks::{NoteLimit, NoteSuccess};
+use rota_core::{Caller, LeaseId, Refusal, Status, Task};
+use rota_store::intents::blocks::{EndLimited, QUOTA};
 use rota_store::intents::iterate::{ChildrenAwaiting, Complete, Lapsed};
+use rota_store::intents::not_passed::{AfterIteration, GaveWay, NotPassed};
 use rota_store::intents::settle::Settle;
+use rota_store::intents::upstreams::block_of;
 use rota_store::{Error, Intent};
 use tokio::time::Instant;
 
 use super::happening::Happening;
 use super::{Manager, QUEUE, Report};
 use crate::children;
+use crate::files::off_runtime;
 use crate::iteration::{Iteration, Verdict};
 use crate::runner::terminate::Urgency;
 use crate::tenure::Sent;
-use crate::worktree;
 
 /// How long until a store that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long a daemon that is stopping goes on asking; the next one settles what it leaves.
 const PARTING: Duration = Duration::from_secs(10);
+
+/// The name of the block that a limit of this loop belongs to.
+fn upstream_of(iteration: &Iteration) -> String {
+    block_of(iteration.task.kind.as_deref().unwrap_or_default(), iteration.kind.uses_api.as_deref())
+}
+
+/// Why a loop gave its lease back, in a line.
+fn in_words(gave_way: &GaveWay) -> String {
+    match gave_way {
+        GaveWay::QueuePaused => "the queue is paused".to_owned(),
+        GaveWay::CoolsDown { until } => {
+            format!("it failed fast too often and cools down until {}", until.to_seconds_text())
+        }
+        GaveWay::HeldBack(wait) => reason_in_words(&Reason::Wait(wait.clone())),
+        GaveWay::Outranked { by } => format!("'{by}' goes first"),
+    }
+}
 
 /// An iteration that has ended while the store was away.
 pub(super) struct Unsettled {
@@ -68,10 +90,11 @@ impl Manager<'_> {
         };
         self.must_look |= !is_filled;
         // Only what is settled is put away: a daemon that is killed before settles it again, and is refused.
-        if let Some((record, taken)) = report.finished.run
-            && let Err(error) = record.put_away(taken)
-        {
-            self.tell(Happening::Trouble { problem: format!("{}: {error}", record.path().display()) });
+        if let Some((record, taken)) = report.finished.run {
+            let path = record.path().to_owned();
+            if let Err(error) = off_runtime(move || record.put_away(taken)).await {
+                self.tell(Happening::Trouble { problem: format!("{}: {error}", path.display()) });
+            }
         }
     }
 
@@ -106,8 +129,10 @@ impl Manager<'_> {
         let caller = Caller::lease(lease.clone());
         match report.finished.verdict.clone() {
             Verdict::Passed => return self.complete(iteration).await,
-            Verdict::NotPassed { why } => self.go_on(iteration, why).await?,
-            Verdict::RateLimited => self.rate_limited(iteration).await?,
+            Verdict::NotPassed { why } => return self.go_on(iteration, why).await,
+            Verdict::RateLimited { retry_after_secs } => {
+                self.rate_limited(iteration, retry_after_secs).await?;
+            }
             Verdict::NeedsPerson { reason } => {
                 let park = Command::Park { caller, reason: reason.clone() };
                 self.end_as(iteration, park, "parked", Some(reason)).await?;
@@ -132,16 +157,7 @@ impl Manager<'_> {
 
     /// Done, with its children, and the next loops begun in the same transaction: whether there were any.
     async fn complete(&mut self, iteration: &Iteration) -> Option<bool> {
-        let artifacts = iteration.artifacts();
-        let from_loop = iteration.artifacts_from_loop();
-        let parent = children::Parent {
-            id: &iteration.task.id,
-            iteration: iteration.task.iteration,
-            queue: QUEUE,
-            artifacts: &artifacts,
-            artifacts_from_loop: &from_loop,
-        };
-        let children = match children::read(&parent) {
+        let children = match iteration.children(QUEUE).await {
             Ok(children) => children,
             Err(problem) => return self.bad_children(iteration, problem).await,
         };
@@ -151,13 +167,16 @@ impl Manager<'_> {
         let awaiting = ChildrenAwaiting { call: self.setup.call.clone(), parent: iteration.task.id.clone() };
         // A parent that is gone has none, and is told so by what follows.
         let awaiting = self.ask(awaiting).await?.unwrap_or_else(|_| Vec::new());
-        let there = |task: &&Task| self.folders.has_artifact(task);
+        let triggered = self
+            .with_artifact(awaiting, BTreeMap::from([(iteration.task.id.clone(), iteration.place())]))
+            .await;
         let complete = Complete {
             call: self.setup.call.clone(),
             lease: iteration.lease.clone(),
             result: None,
+            upstream: Some(upstream_of(iteration)),
             children,
-            triggered: awaiting.iter().filter(there).map(|task| task.id.clone()).collect(),
+            triggered,
             then,
         };
         let completed = match self.ask(complete).await? {
@@ -172,19 +191,13 @@ impl Manager<'_> {
             }
         };
         self.forget(&iteration.lease);
-        if let Some(upstream) = iteration.kind.uses_api.clone() {
-            let began_at = iteration.task.started_at;
-            let note = NoteSuccess { call: self.setup.call.clone(), upstream, began_at };
-            if let Err(error) = self.desk.perform(note).await {
-                self.trouble(error);
-            }
-        }
         self.ended(iteration, "complete", None).await;
         if count > 0 {
             self.tell(Happening::Spawned { id: iteration.task.id.to_string(), children: count });
         }
-        let is_filled = !completed.granted.is_empty();
-        self.begin(completed.granted, sent);
+        let granted = completed.granted.len();
+        let is_filled = granted > 0 && !self.is_capped(granted);
+        self.begin(completed.granted, sent).await;
         Some(is_filled)
     }
 
@@ -195,57 +208,99 @@ impl Manager<'_> {
 
     /// What is wrong with the children is feedback like any other.
     async fn bad_children(&mut self, iteration: &Iteration, problem: String) -> Option<bool> {
-        iteration.note_feedback(&problem, "");
-        self.go_on(iteration, problem).await?;
-        Some(false)
+        iteration.note_refused(problem.clone()).await;
+        self.go_on(iteration, problem).await
     }
 
-    /// The next iteration under the same lease, or the end of the tries.
-    async fn go_on(&mut self, iteration: &Iteration, why: String) -> Option<()> {
+    /// The next iteration under the same lease, a loop that goes first, or the end of the tries; whether another loop has
+    /// its place now.
+    async fn go_on(&mut self, iteration: &Iteration, why: String) -> Option<bool> {
         let (tries, most) = (iteration.task.tries, iteration.kind.max_iterations);
         let caller = Caller::lease(iteration.lease.clone());
         if tries >= most {
             let reason = format!("not passed after {most} iterations: {why}");
             let exhaust = Command::Exhaust { caller, reason: reason.clone() };
-            return self.end_as(iteration, exhaust, "failed for good", Some(reason)).await;
+            self.end_as(iteration, exhaust, "failed for good", Some(reason)).await?;
+            return Some(false);
         }
         let (id, number) = (iteration.task.id.to_string(), iteration.task.iteration);
         if self.stopping.is_some() {
-            self.tell(Happening::NotPassed { id, iteration: number, why });
-            return self.end_as(iteration, Command::Interrupt { caller }, "interrupted", None).await;
+            self.tell(Happening::NotPassed { id, iteration: number, why: why.clone() });
+            let yields = Command::Yield { caller, reason: why };
+            self.end_as(iteration, yields, "interrupted", None).await?;
+            return Some(false);
         }
         let sent = Sent::now();
-        let next = self.step(iteration, Command::Iterate { caller }).await?;
+        let ended = NotPassed {
+            call: self.setup.call.clone(),
+            lease: iteration.lease.clone(),
+            reason: why.clone(),
+            begin: self.next_beside(iteration),
+        };
+        let after = self.ask(ended).await?;
         self.forget(&iteration.lease);
-        self.tell(Happening::NotPassed { id, iteration: number, why });
-        match next {
-            Ok(task) => self.start(task, sent),
-            Err(why) => self.ended(iteration, "lapsed", Some(why)).await,
-        }
-        Some(())
-    }
-
-    /// The upstream is blocked for everybody; this loop waits at least as long, without a strike.
-    async fn rate_limited(&mut self, iteration: &Iteration) -> Option<()> {
-        let mut blocked_until = None;
-        if let Some(upstream) = iteration.kind.uses_api.clone() {
-            let began_at = iteration.task.started_at;
-            let note = NoteLimit { call: self.setup.call.clone(), upstream: upstream.clone(), began_at };
-            if let Ok(block) = self.ask(note).await? {
-                blocked_until = block.blocked_until;
-                // What completes before the next tick must not begin others of them.
-                let config = std::sync::Arc::clone(&self.config);
-                self.kinds.retain(|kind| config.kind(kind).uses_api.as_ref() != Some(&upstream));
-                let ends = block.blocked_until.map_or(0, |until| until.get() - block.updated_at.get());
-                self.tell(Happening::RateLimited {
-                    upstream,
-                    retry_after_secs: ends.max(0) / 1_000,
-                    consecutive_hits: block.hits,
-                });
+        self.tell(Happening::NotPassed { id: id.clone(), iteration: number, why });
+        let AfterIteration { task, gave_way, granted } = match after {
+            Ok(after) => after,
+            Err(refusal) => {
+                self.ended(iteration, "lapsed", Some(refusal.to_string())).await;
+                return Some(false);
+            }
+        };
+        match gave_way {
+            None => self.start(task, sent).await,
+            // It keeps its worktree for the next time.
+            Some(gave_way) => {
+                let kind = task.kind.unwrap_or_default();
+                let detail = Some(in_words(&gave_way));
+                self.tell(Happening::Ended { id, kind, outcome: "gave way", detail });
             }
         }
-        let command = Command::RateLimit { caller: Caller::lease(iteration.lease.clone()), blocked_until };
-        self.end_as(iteration, command, "rate limited", None).await
+        let is_filled = !granted.is_empty();
+        self.begin(granted, sent).await;
+        Some(is_filled)
+    }
+
+    /// The upstream is blocked for everybody; this loop waits at least as long, and nothing is counted.
+    async fn rate_limited(&mut self, iteration: &Iteration, retry_after_secs: Option<u64>) -> Option<()> {
+        let upstream = upstream_of(iteration);
+        let millis = |secs: u64| i64::try_from(secs.saturating_mul(1_000)).unwrap_or(i64::MAX);
+        let end = EndLimited {
+            call: self.setup.call.clone(),
+            lease: iteration.lease.clone(),
+            upstream: upstream.clone(),
+            retry_after_ms: retry_after_secs.map(millis),
+        };
+        let ended = self.ask(end).await?;
+        self.forget(&iteration.lease);
+        let (task, noted) = match ended {
+            Ok(ended) => ended,
+            Err(refusal) => {
+                self.ended(iteration, "lapsed", Some(refusal.to_string())).await;
+                return Some(());
+            }
+        };
+        if noted.is_hit {
+            let block = &noted.block;
+            let ends = block.blocked_until.map_or(0, |until| until.get() - block.updated_at.get());
+            self.tell(Happening::RateLimited {
+                upstream: upstream.clone(),
+                retry_after_secs: ends.max(0) / 1_000,
+                consecutive_hits: block.hits,
+            });
+            if block.reason.as_deref() == Some(QUOTA) {
+                let until = block.blocked_until.map(|until| until.to_seconds_text()).unwrap_or_default();
+                let problem =
+                    format!("{upstream}: its quota is used up, no loop that uses it starts until {until}");
+                self.tell(Happening::Trouble { problem });
+            }
+        }
+        let (outcome, detail) = match task.status {
+            Status::Parked => ("parked", task.parked_reason),
+            _ => ("rate limited", None),
+        };
+        self.ended(iteration, outcome, detail).await;
+        Some(())
     }
 
     async fn end_as(
@@ -279,7 +334,7 @@ impl Manager<'_> {
     async fn ended(&mut self, iteration: &Iteration, outcome: &'static str, detail: Option<String>) {
         let id = iteration.task.id.to_string();
         let kind = iteration.task.kind.clone().unwrap_or_default();
-        self.tell(Happening::Ended { id: id.clone(), kind, outcome, detail });
+        self.tell(Happening::Ended { id, kind, outcome, detail });
         let goes_on = matches!(outcome, "interrupted" | "rate limited" | "lapsed" | "failed" | "parked");
         if !iteration.kind.worktree || goes_on {
             return;
@@ -288,9 +343,7 @@ impl Manager<'_> {
         if !is_good && iteration.kind.keep_worktree_on_failure {
             return;
         }
-        if let Err(error) = worktree::remove(&self.folders, &iteration.task.id, !is_good).await {
-            self.tell(Happening::WorktreeKept { id, why: error.to_string() });
-        }
+        self.remove_worktree(iteration);
     }
 
     /// Asks the store; none while it is away. What is neither an answer nor a refusal ends the daemon.

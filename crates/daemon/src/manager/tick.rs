@@ -1,31 +1,29 @@
 //! One tick: look after what runs, re-check artifacts, see what may begin, begin it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rota_core::obstacle::Wait;
 use rota_core::rank;
-use rota_core::{LeaseId, Status, Task, UnixMillis};
-use rota_store::intents::blocks::Blocks;
+use rota_core::{LeaseId, Status, Task};
 use rota_store::intents::claim::Grant;
 use rota_store::intents::iterate::{AwaitingArtifact, Lapsed, NoteArtifacts};
+use rota_store::intents::loops::StartedOver;
 use rota_store::intents::policy::CurrentPolicy;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::happening::Happening;
+use super::happening::{Happening, TickFigures};
 use super::{Manager, QUEUE, Report, Running};
 use crate::companion::Held;
 use crate::config::Config;
 use crate::iteration::Iteration;
 use crate::room;
-use crate::shim::orders::Orders;
+use crate::shim::orders::{self, OrderReceiver, Orders};
 use crate::tenure::{HeldLease, Sent};
 
 /// How many tasks are looked at for their artifact in one tick.
 const ARTIFACTS: usize = 200;
-/// How often open loops are counted for people.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// Open loops are counted for people as long as that takes less than such a part of the time.
+const COUNT_SHARE: u32 = 20;
 
 impl Manager<'_> {
     pub(super) async fn tick(&mut self) {
@@ -42,41 +40,69 @@ impl Manager<'_> {
             Err(error) => return self.trouble(error),
         }
         self.check_artifacts().await;
-        self.check_what_may_begin().await;
-        let sent = Sent::now();
-        let granted = match self.next(0) {
-            Some(begin) => match self.desk.perform(begin).await {
-                Ok(granted) => granted,
+        self.check_what_may_begin();
+        loop {
+            let sent = Sent::now();
+            let Some(begin) = self.next(0) else { break };
+            let begun = match self.desk.perform(begin).await {
+                Ok(begun) => begun,
                 Err(error) => return self.trouble(error),
-            },
-            None => Vec::new(),
-        };
+            };
+            // Where worktrees were the limit, kinds without one may still begin.
+            let is_capped = self.is_capped(begun.granted.len());
+            self.note_held_back(begun.held_back);
+            self.begin(begun.granted, sent).await;
+            if !is_capped {
+                break;
+            }
+        }
         self.has_ticked = true;
-        self.begin(granted, sent);
-        let is_news = std::mem::take(&mut self.has_news);
-        if is_news || self.setup.verbose {
-            self.tell_tick(is_news).await;
+        if std::mem::take(&mut self.has_news) || self.setup.verbose {
+            self.tell_tick().await;
         }
     }
 
-    /// Counting what is open looks at every loop, so it is done at most once a second; the rest is counted each time.
-    async fn tell_tick(&mut self, is_news: bool) {
-        let counted = self.pending.filter(|(when, _)| when.elapsed() < COUNT_EVERY);
+    /// Tells how things stood before anything was selected: what was begun since is added to what is counted now.
+    async fn tell_tick(&mut self) {
+        let counted = self.pending.filter(|(again_at, _)| *again_at > Instant::now());
+        let start = Instant::now();
         let Some(counts) = self.counts(counted.is_none()).await else { return };
-        let pending = counted.map_or_else(|| counts.of(Status::Open), |(_, pending)| pending);
+        let open = counted.map_or_else(|| counts.of(Status::Open), |(_, open)| open);
         if counted.is_none() {
-            self.pending = Some((Instant::now(), pending));
+            let now = Instant::now();
+            self.pending = Some((now + (now - start) * COUNT_SHARE, open));
         }
-        let running = self.running.len();
         let selected = std::mem::take(&mut self.begun);
-        self.tell(Happening::Tick {
-            pending,
-            runnable: counts.runnable,
-            selected,
+        let running = self.running.len().saturating_sub(selected);
+        let figures = TickFigures {
+            pending: open + selected as u64,
+            runnable: counts.runnable + selected as u64,
             running,
             slots_available: self.slots().saturating_sub(running),
-            is_news,
-        });
+        };
+        let is_news = selected > 0 || self.last_tick != Some(figures);
+        if is_news {
+            self.last_tick = Some(figures);
+        }
+        self.tell(Happening::Tick { figures, selected, is_news });
+    }
+
+    /// Tells which upstreams hold loops back; they pass by themselves.
+    fn note_held_back(&mut self, waits: Vec<(String, Wait)>) {
+        self.is_held_back |= !waits.is_empty();
+        for (upstream, wait) in &waits {
+            let upstream = upstream.clone();
+            self.tell(match wait {
+                Wait::BudgetSpent { budget, until } => {
+                    Happening::BudgetSpent { upstream, budget: budget.clone(), until: until.to_string() }
+                }
+                Wait::RateLimited { until, .. } => {
+                    Happening::NotSelecting { upstream, until: until.map(|until| until.to_string()) }
+                }
+                _ => continue,
+            });
+        }
+        self.upstream_waits = waits;
     }
 
     /// A loop that was paused, cancelled, deleted or granted elsewhere is stopped at once.
@@ -114,8 +140,9 @@ impl Manager<'_> {
             _ => 0,
         };
         let is_here = |host: &Option<String>| host.as_ref().is_none_or(|host| *host == self.setup.host);
-        let there = |task: &&Task| is_here(&task.host) && self.folders.has_artifact(task);
-        let triggered: Vec<_> = waiting.iter().filter(there).map(|task| task.id.clone()).collect();
+        let waiting: Vec<Task> = waiting.into_iter().filter(|task| is_here(&task.host)).collect();
+        let Some(parents) = self.places_of_parents(&waiting).await else { return };
+        let triggered = self.with_artifact(waiting, parents).await;
         if triggered.is_empty() {
             return;
         }
@@ -125,49 +152,17 @@ impl Manager<'_> {
         }
     }
 
-    /// Which kinds have a runner, and nothing that holds them back: a blocked upstream, worktrees, the disk.
-    async fn check_what_may_begin(&mut self) {
+    /// Which kinds have a runner, and room on this host. What upstreams allow is looked at by the grant itself.
+    fn check_what_may_begin(&mut self) {
         let config = Arc::clone(&self.config);
         let mut kinds: Vec<(&String, &crate::config::LoopKind)> =
             config.loops.iter().filter(|(_, kind)| kind.run.is_some()).collect();
         self.look_at_disk(&config);
         let configured = kinds.len();
-        kinds.retain(|(name, _)| room::waits(&config, &self.folders, name).is_empty());
+        let has_worktrees = self.free_worktrees() > 0;
+        kinds.retain(|(_, kind)| !self.disk_is_low && (has_worktrees || !kind.worktree));
         self.is_held_back = kinds.len() < configured;
-        let blocked = self.blocked_upstreams(&kinds).await;
-        if !blocked.is_empty() {
-            self.is_held_back = true;
-            kinds.retain(|(_, kind)| {
-                kind.uses_api.as_ref().is_none_or(|upstream| !blocked.contains(upstream))
-            });
-        }
         self.kinds = kinds.into_iter().map(|(name, _)| name.clone()).collect();
-    }
-
-    async fn blocked_upstreams(&mut self, kinds: &[(&String, &crate::config::LoopKind)]) -> Vec<String> {
-        let mut upstreams: Vec<String> = kinds.iter().filter_map(|(_, kind)| kind.uses_api.clone()).collect();
-        upstreams.sort();
-        upstreams.dedup();
-        if upstreams.is_empty() {
-            return Vec::new();
-        }
-        let read = Blocks { call: self.setup.call.clone(), upstreams: upstreams.clone() };
-        let (now, rows) = match self.desk.perform(read).await {
-            Ok(read) => read,
-            // Unknown is blocked: nothing begins on a guess.
-            Err(error) => {
-                self.trouble(error);
-                return upstreams;
-            }
-        };
-        let holds = |until: Option<UnixMillis>| until.is_none_or(|until| until > now);
-        let blocked: Vec<_> =
-            rows.into_iter().filter(|row| row.hits > 0 && holds(row.blocked_until)).collect();
-        for row in &blocked {
-            let until = row.blocked_until.map(|until| until.to_string());
-            self.tell(Happening::NotSelecting { upstream: row.upstream.clone(), until });
-        }
-        blocked.into_iter().map(|row| row.upstream).collect()
     }
 
     /// One word per change.
@@ -186,7 +181,7 @@ impl Manager<'_> {
     }
 
     /// Starts what was granted.
-    pub(super) fn begin(&mut self, granted: Vec<Grant>, sent: Sent) {
+    pub(super) async fn begin(&mut self, granted: Vec<Grant>, sent: Sent) {
         self.begun += granted.len();
         self.has_news |= !granted.is_empty();
         for grant in granted {
@@ -197,16 +192,18 @@ impl Manager<'_> {
             let age_ms = now.get().saturating_sub(task.created_at.get());
             let kind = task.kind.clone().unwrap_or_default();
             self.tell(Happening::Selected { id: task.id.to_string(), kind, priority, age_ms });
-            self.start(task, sent);
+            self.start(task, sent).await;
         }
     }
 
     /// Starts an iteration in a task of its own.
-    pub(super) fn start(&mut self, task: Task, sent: Sent) {
+    pub(super) async fn start(&mut self, task: Task, sent: Sent) {
+        let started_over = self.why_started_over(&task).await;
         let lease = HeldLease::of(&task, sent);
         let (id, title, number) = (task.id.to_string(), task.title.clone(), task.iteration);
         let kind = task.kind.clone().unwrap_or_default();
-        let Some((iteration, orders)) = self.take_up(task, lease) else { return };
+        let Some((mut iteration, orders)) = self.take_up(task, lease) else { return };
+        iteration.started_over = started_over;
         let reports = self.reports.clone();
         tokio::spawn(async move {
             let finished = iteration.run(orders).await;
@@ -222,12 +219,24 @@ impl Manager<'_> {
         });
     }
 
+    /// The reason given when a loop was started over; none for one that was not, whose tries are its iterations.
+    async fn why_started_over(&mut self, task: &Task) -> Option<String> {
+        if task.iteration == task.tries {
+            return None;
+        }
+        let look = StartedOver { call: self.setup.call.clone(), id: task.id.clone() };
+        match self.desk.perform(look).await {
+            Ok(reason) => reason,
+            // It costs the agent a hint, not the loop its run.
+            Err(error) => {
+                self.trouble(error);
+                None
+            }
+        }
+    }
+
     /// Looks after a lease from now on.
-    pub(super) fn take_up(
-        &mut self,
-        task: Task,
-        lease: HeldLease,
-    ) -> Option<(Iteration, watch::Receiver<Orders>)> {
+    pub(super) fn take_up(&mut self, task: Task, lease: HeldLease) -> Option<(Iteration, OrderReceiver)> {
         let id = task.lease()?;
         let kind = self.config.kind(task.kind.as_deref().unwrap_or_default());
         let held = Held {
@@ -241,7 +250,7 @@ impl Manager<'_> {
             let variables = companion.begun(&held);
             environment.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
         }
-        let (orders, told) = watch::channel(Orders { until: lease.tenure, end: self.stopping });
+        let (orders, told) = orders::channel(Orders { until: lease.tenure, end: self.stopping, ping: 0 });
         let iteration = Iteration {
             lease: id.clone(),
             kind,
@@ -249,6 +258,9 @@ impl Manager<'_> {
             environment,
             scope: held.scope.clone(),
             shims: Arc::clone(&self.shims),
+            worktrees: Arc::clone(&self.worktrees),
+            paths: Arc::default(),
+            started_over: None,
             task,
         };
         let run = Running { orders, started: Instant::now(), held, lease, is_lapsed: false };

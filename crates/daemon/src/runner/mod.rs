@@ -10,4 +10,5 @@
 pub mod environment;
 pub mod output;
 pub mod process;
+pub mod retry_after;
 pub mod terminate;

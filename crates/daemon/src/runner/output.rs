@@ -1,13 +1,11 @@
 //! Output with a cap: the beginning is kept, the end is kept, what lies between is counted and left out.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::io::Write;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// How much of the end is kept where a cap was reached, and what callers see of it.
-const TAIL_BYTES: usize = 16 * 1_024;
+/// How much of the end is kept where a cap was reached, and how much of it feedback is taken from.
+pub const TAIL_BYTES: usize = 16 * 1_024;
 
 /// Where output goes.
 pub struct Capped<W> {
@@ -51,16 +49,6 @@ impl<W: Write> Capped<W> {
         }
         self.to.flush()
     }
-}
-
-/// The end of what was kept in a file.
-pub fn tail(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES as u64)))?;
-    let mut bytes = Vec::new();
-    file.take(TAIL_BYTES as u64).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Reads a stream to its end, piece by piece.

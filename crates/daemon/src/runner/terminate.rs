@@ -1,5 +1,5 @@
-//! Ending a program, and all that it started: everything below a shim is asked, then told. Where the shim is gone, what
-//! it left behind is found by its marker. Nobody else is ever signalled.
+//! Ending a program, and all that it started: everything below a shim is asked, then told. Where the shim is gone or
+//! stopped, its daemon or the process that it was forked from ends the run. Foreign processes are never signalled.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -72,9 +72,9 @@ fn below(ancestor: u32) -> Vec<Identity> {
     found
 }
 
-/// Ends what a shim that is gone has left behind: its control group, its program, and whatever carries its marker.
-/// Returns how many processes were still there at the end.
-pub fn end_left_behind(marker: &str, began: Option<&Began>) -> usize {
+/// Ends a run without its shim, which is gone or stopped: its control group, its program, all that descends from the shim,
+/// and whatever carries the run's marker. Returns how many processes were still there at the end.
+pub fn end_without_shim(marker: &str, began: Option<&Began>) -> usize {
     let group = began.and_then(|began| began.cgroup.as_deref());
     let mut left = 0;
     for _ in 0..ROUNDS {
@@ -82,7 +82,8 @@ pub fn end_left_behind(marker: &str, began: Option<&Began>) -> usize {
             cgroup::kill(group);
         }
         let mut strays = marked(marker);
-        strays.extend(began.and_then(|began| began.agent.clone()).filter(Identity::is_alive));
+        strays.extend(began.and_then(|began| began.shim.as_ref()).map(descendants).unwrap_or_default());
+        strays.extend(began.and_then(|began| began.agent.clone()).filter(has_not_ended));
         left = strays.len();
         if left == 0 {
             break;
@@ -96,6 +97,11 @@ pub fn end_left_behind(marker: &str, began: Option<&Began>) -> usize {
     left
 }
 
+/// All that descends from a shim, which adopts what loses its parent also while it is stopped. A shim that is gone has none.
+fn descendants(shim: &Identity) -> Vec<Identity> {
+    if shim.is_alive() { below(shim.pid) } else { Vec::new() }
+}
+
 /// The processes that carry a marker and have not ended. Who it is comes first, so that a number that is given to
 /// somebody else meanwhile is nobody's.
 fn marked(marker: &str) -> Vec<Identity> {
@@ -104,7 +110,11 @@ fn marked(marker: &str) -> Vec<Identity> {
         let seen = std::fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_else(|_| Vec::new());
         seen.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
     };
-    let is_left = |process: &Identity| Stat::of(process.pid).is_some_and(|stat| !stat.is_zombie);
     let others = identity::all().filter(|pid| *pid != std::process::id());
-    others.filter_map(Identity::of).filter(|process| carries(process) && is_left(process)).collect()
+    others.filter_map(Identity::of).filter(|process| carries(process) && has_not_ended(process)).collect()
+}
+
+/// A stopped shim reaps nobody, so that a process that has ended may still have its number.
+fn has_not_ended(process: &Identity) -> bool {
+    process.is_alive() && Stat::of(process.pid).is_some_and(|stat| !stat.is_zombie)
 }

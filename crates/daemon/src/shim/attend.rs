@@ -12,20 +12,25 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
-use tokio::sync::watch;
 
 use super::identity::Identity;
 use super::nursery::{Cradle, Nursery};
-use super::orders::Orders;
+use super::orders::{self, OrderReceiver};
 use super::record::{self, Exit, Run, RunRecord, Unattended, Written};
+use crate::changes::at;
+use crate::files::off_runtime;
 use crate::runner::environment::Environment;
-use crate::runner::terminate::end_left_behind;
+use crate::runner::terminate::end_without_shim;
 
 /// How soon a shim is looked at again of which nothing else tells.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The same for a shim that has not answered for longer than this.
+const LOOK_SELDOM: Duration = Duration::from_secs(1);
+/// How long a shim that does not read may hold up an order; the next one says the same and more.
+const SEND_WITHIN: Duration = Duration::from_secs(1);
 
 /// How much a shim says of why it could not begin.
-const REASON_BYTES: u64 = 1_024;
+const REASON_BYTES: usize = 1_024;
 
 /// Starting shims: by whom, and where their runs are written down.
 #[derive(Clone)]
@@ -90,6 +95,8 @@ impl Shims {
         let program = if ours.exists() { ours.to_owned() } else { std::env::current_exe()? };
         let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         let nursery = Arc::new(Nursery::start(program)?);
+        // Resolved once: from here on no part of the path may be a link.
+        let rota = rota.canonicalize().unwrap_or_else(|_| rota.to_owned());
         Ok(Self { nursery, null: Arc::new(null.into()), agents: rota.join("run/agents") })
     }
 
@@ -126,13 +133,15 @@ impl Shims {
     }
 }
 
-/// Follows a shim of ours to its end, and passes on what was ordered since the receiver was looked at. Nobody begins the run again while the answer is held.
+/// Follows a shim of ours to its end, and passes on the orders that the receiver has not seen. The run cannot begin again
+/// while the answer is held.
 pub async fn follow(
     record: &RunRecord,
     line: Line,
-    mut orders: watch::Receiver<Orders>,
+    mut orders: OrderReceiver,
 ) -> io::Result<(End, Unattended)> {
-    let said = line.follow(&mut orders).await;
+    orders.hand_over();
+    let said = line.follow(record, &mut orders).await;
     match adopt(record, orders).await? {
         (End::NeverBegun, taken) if !said.is_empty() => {
             drop(taken);
@@ -143,41 +152,74 @@ pub async fn follow(
 }
 
 /// Follows a shim that another daemon started. Whether it lives is said by its lock; its process only says when to look.
-pub async fn adopt(record: &RunRecord, mut orders: watch::Receiver<Orders>) -> io::Result<(End, Unattended)> {
+pub async fn adopt(record: &RunRecord, mut orders: OrderReceiver) -> io::Result<(End, Unattended)> {
     let mut shim: Option<Watched> = None;
+    orders.hand_over();
     orders.mark_changed();
     loop {
-        if let Some(taken) = record.take()? {
+        if let Some(taken) = with(record, RunRecord::take).await? {
             return Ok((ended(record).await?, taken));
         }
         let Some(shim) = &mut shim else {
-            match record.read()?.began {
+            match with(record, RunRecord::read).await?.began {
                 Some(began) => shim = Some(Watched::of(began.shim)),
                 None => tokio::time::sleep(LOOK_AGAIN).await,
             }
             continue;
         };
+        let outstanding = orders.outstanding();
+        let look_again = outstanding.map_or(LOOK_AGAIN, |since| since.clamp(LOOK_AGAIN, LOOK_SELDOM));
+        let overdue = orders.overdue_at();
         tokio::select! {
             Ok(()) = orders.changed() => {
-                let told = *orders.borrow_and_update();
-                record.order(&told)?;
+                let told = orders.latest();
+                with(record, move |record| record.order(&told)).await?;
                 shim.call();
             }
             () = shim.ended() => {}
+            () = tokio::time::sleep(look_again), if outstanding.is_some() => orders.answered(record.read()?.heard),
+            () = at(overdue) => {
+                orders.wait_again();
+                end_by_force(record).await?;
+            }
         }
     }
 }
 
+/// Does something with a record on a thread for blocking work.
+async fn with<T: Send + 'static>(
+    record: &RunRecord,
+    work: impl FnOnce(&RunRecord) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let record = record.clone();
+    off_runtime(move || work(&record)).await
+}
+
+/// Ends a run whose shim does not answer, and the shim.
+async fn end_by_force(record: &RunRecord) -> io::Result<()> {
+    let Written { run: Some(run), began, .. } = with(record, RunRecord::read).await? else { return Ok(()) };
+    off_runtime(move || {
+        end_without_shim(&run.marker, began.as_ref());
+        if let Some(shim) = began.and_then(|began| began.shim) {
+            shim.signal(Signal::KILL);
+        }
+        Ok(())
+    })
+    .await
+}
+
 /// How a run ended whose shim is gone.
 async fn ended(record: &RunRecord) -> io::Result<End> {
-    let Written { run: Some(run), began, exit } = record.read()? else { return Ok(End::NeverBegun) };
+    let Written { run: Some(run), began, exit, .. } = with(record, RunRecord::read).await? else {
+        return Ok(End::NeverBegun);
+    };
     let end = match exit {
         Some(exit) if exit.strays == 0 => return Ok(End::Known(exit)),
         Some(exit) => End::Known(exit),
         None if began.is_some() => End::Lost,
         None => End::NeverBegun,
     };
-    let sweep = tokio::task::spawn_blocking(move || end_left_behind(&run.marker, began.as_ref()));
+    let sweep = tokio::task::spawn_blocking(move || end_without_shim(&run.marker, began.as_ref()));
     sweep.await.map_err(io::Error::other)?;
     Ok(end)
 }
@@ -219,28 +261,46 @@ impl Watched {
 }
 
 impl Line {
-    /// Passes orders on until the shim hangs up, and returns what it said in the end.
-    async fn follow(self, orders: &mut watch::Receiver<Orders>) -> String {
-        let (hears, mut tells) = self.0.into_split();
-        let mut said = String::new();
-        let mut hears = hears.take(REASON_BYTES);
-        let hearing = hears.read_to_string(&mut said);
-        let telling = async {
-            while orders.changed().await.is_ok() {
-                let told = *orders.borrow_and_update();
-                let Ok(line) = told.line() else { continue };
-                if tells.write_all(&line).await.is_err() {
-                    break;
+    /// Passes orders on and takes answers until the shim hangs up; returns why it could not begin, if it said so.
+    async fn follow(self, record: &RunRecord, orders: &mut OrderReceiver) -> String {
+        let (mut from_shim, mut to_shim) = self.0.into_split();
+        let (mut said, mut buffer) = (Vec::new(), [0; 256]);
+        loop {
+            let overdue = orders.overdue_at();
+            tokio::select! {
+                read = from_shim.read(&mut buffer) => match read {
+                    Ok(count) if count > 0 && said.len() < REASON_BYTES => {
+                        said.extend(&buffer[..count]);
+                        take_answers(&mut said, orders);
+                    }
+                    _ => break,
+                },
+                Ok(()) = orders.changed() => {
+                    let Ok(line) = orders.latest().line() else { continue };
+                    // A shim that does not read is found by its missing answer, one that is gone by the end of the line.
+                    drop(tokio::time::timeout(SEND_WITHIN, to_shim.write_all(&line)).await);
+                }
+                () = at(overdue) => {
+                    orders.wait_again();
+                    // A record that cannot be read is reported by whoever takes the run.
+                    let ended = end_by_force(record).await;
+                    let is_begun = record.read().is_ok_and(|written| written.began.is_some());
+                    if ended.is_err() || !is_begun {
+                        break;
+                    }
                 }
             }
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            // A shim that was killed says nothing.
-            _heard = hearing => {}
-            () = telling => {}
         }
-        said
+        String::from_utf8_lossy(&said).into_owned()
+    }
+}
+
+/// Takes whole lines that are answers out of what a shim sent; the rest is why it could not begin.
+fn take_answers(said: &mut Vec<u8>, orders: &OrderReceiver) {
+    while let Some(end) = said.iter().position(|byte| *byte == b'\n') {
+        let Some(ping) = orders::read_answer(&said[..end]) else { return };
+        orders.answered(ping);
+        said.drain(..=end);
     }
 }
 

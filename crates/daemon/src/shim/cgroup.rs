@@ -1,5 +1,6 @@
-//! A control group of its own for each run, where the system lets us make one: what is in it can be ended as a whole,
-//! however it forks.
+//! A control group for each run, where the system lets us make one: all that is in it can be ended at once, however it
+//! forks. The processes of each step are in a group of their own below it, because a group that was ever sent
+//! `cgroup.kill` cannot be used again: on newer kernels a process that is cloned into it dies at once.
 
 use std::fs;
 use std::io;
@@ -16,6 +17,13 @@ pub fn create(name: &str) -> Option<PathBuf> {
     }
     remove(&path);
     None
+}
+
+/// Makes the group of one step of a run.
+pub fn create_step(run: &Path, number: usize) -> Option<PathBuf> {
+    let path = run.join(number.to_string());
+    fs::create_dir(&path).ok()?;
+    Some(path)
 }
 
 /// Our own control group, looked for once: a fork need not again.
@@ -85,6 +93,8 @@ mod within {
     }
 
     const INTO_CGROUP: u64 = 0x2_0000_0000;
+    /// The first thing a new process sends; an error follows only if its program cannot be started.
+    const ALIVE: [u8; 1] = *b"+";
 
     pub(super) fn spawn(command: &mut Command, path: &Path) -> io::Result<u32> {
         let group = File::open(path)?;
@@ -107,8 +117,9 @@ mod within {
                 _ => io::ErrorKind::Unsupported.into(),
             }),
             0 => {
-                let error = command.exec().raw_os_error().unwrap_or(libc::EINVAL);
                 // Nobody to tell is a shim that was killed.
+                let _told = says_why.write_all(&ALIVE);
+                let error = command.exec().raw_os_error().unwrap_or(libc::EINVAL);
                 let _told = says_why.write_all(&error.to_ne_bytes());
                 // SAFETY: ends this process at once; what its memory is a copy of belongs to the other one.
                 unsafe { libc::_exit(127) }
@@ -117,11 +128,17 @@ mod within {
                 drop(says_why);
                 let mut why = Vec::new();
                 cannot_start.read_to_end(&mut why)?;
-                let Ok(why) = why.try_into() else { return Ok(u32::try_from(pid).unwrap_or_default()) };
+                if why == ALIVE {
+                    return Ok(u32::try_from(pid).unwrap_or_default());
+                }
                 if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
                     waitpid(Some(pid), WaitOptions::empty())?;
                 }
-                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(why)))
+                match why.strip_prefix(&ALIVE).and_then(|error| error.try_into().ok()) {
+                    Some(error) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error))),
+                    // The kernel killed it before its first instruction: our own group was once sent `cgroup.kill`.
+                    None => Err(io::ErrorKind::Unsupported.into()),
+                }
             }
         }
     }
@@ -133,8 +150,12 @@ pub fn kill(path: &Path) {
     let _told = fs::write(path.join("cgroup.kill"), "1");
 }
 
-/// Takes it away, if nothing is left in it.
+/// Removes it with the groups below it, unless processes are left in one.
 pub fn remove(path: &Path) {
+    let below = fs::read_dir(path).into_iter().flatten().flatten();
+    for group in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove(&group.path());
+    }
     let _removed = fs::remove_dir(path);
 }
 

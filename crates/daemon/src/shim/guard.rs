@@ -9,20 +9,21 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{WaitOptions, wait};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::alarm::Alarm;
 use super::cgroup;
 use super::identity::Identity;
-use super::orders::{LINE_BYTES, Orders};
+use super::orders::{self, LINE_BYTES, Orders};
 use super::record::{self, Began, Exit, Line, Run, RunRecord, Step, StepEnd, Unattended, Why};
 use crate::boot::BootTime;
+use crate::files;
 use crate::runner::environment::Environment;
 use crate::runner::output::Capped;
 use crate::runner::terminate::{GRACE, Urgency, signal_below, signal_group};
@@ -72,8 +73,13 @@ struct Guard {
     child_ended: UnixStream,
     told_to_end: UnixStream,
     has_orders: UnixStream,
+    /// Readable after we were stopped, because only a process that was stopped is continued.
+    continued: UnixStream,
+    was_stopped: bool,
     alarm: Alarm,
     output: Option<Output>,
+    /// The control group of the step under way, where there are control groups.
+    step_group: Option<PathBuf>,
 }
 
 /// What an agent prints, and where it is kept.
@@ -104,6 +110,7 @@ impl Guard {
         let told_to_end = signal_pipe(&[SIGTERM, SIGINT, SIGHUP])?;
         // Before anybody can know of us who would send it.
         let has_orders = signal_pipe(&[SIGUSR1])?;
+        let continued = signal_pipe(&[SIGCONT])?;
         let began = Began {
             shim: Identity::of(std::process::id()),
             agent: None,
@@ -111,7 +118,7 @@ impl Guard {
         };
         record.note(&Line::Began(began.clone()))?;
         Ok(Self {
-            orders: Orders { until: run.until, end: None },
+            orders: Orders { until: run.until, ..Orders::default() },
             run,
             environment,
             record,
@@ -121,8 +128,11 @@ impl Guard {
             child_ended,
             told_to_end,
             has_orders,
+            continued,
+            was_stopped: false,
             alarm: Alarm::new()?,
             output: None,
+            step_group: None,
         })
     }
 
@@ -134,8 +144,13 @@ impl Guard {
             steps: Vec::new(),
             strays: 0,
         };
-        for step in self.run.steps.clone() {
-            let (end, why, strays) = self.step(&step)?;
+        for (number, step) in self.run.steps.clone().iter().enumerate() {
+            self.step_group =
+                self.began.cgroup.as_deref().and_then(|group| cgroup::create_step(group, number));
+            let (end, why, strays) = self.step(step)?;
+            if let Some(group) = self.step_group.take() {
+                cgroup::remove(&group);
+            }
             exit.steps.extend(end);
             exit.why = why;
             exit.strays += strays;
@@ -147,12 +162,16 @@ impl Guard {
             cgroup::remove(group);
         }
         if let Some(path) = &self.run.exit {
-            record::write(path, &exit)?;
+            // For people only: the record says the same. An agent may have removed the folder.
+            let _written = record::write_exit(path, &exit);
         }
         self.record.note(&Line::Exit(exit))
     }
 
     fn step(&mut self, step: &Step) -> io::Result<(Option<StepEnd>, Why, usize)> {
+        if self.was_stopped {
+            return Ok((None, Why::ShimStopped, 0));
+        }
         if self.orders.end.is_some() {
             return Ok((None, Why::Stopped, 0));
         }
@@ -183,14 +202,17 @@ impl Guard {
             .envs(&self.environment)
             .current_dir(&self.run.folder)
             .process_group(0);
+        if let Some(user) = &self.run.user {
+            command.uid(user.uid).gid(user.gid);
+        }
         if let Some(path) = &step.output {
             let (from, to) = io::pipe()?;
             rustix::io::ioctl_fionbio(&from, true)?;
             command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
-            let to = Capped::new(File::create(path)?, step.output_bytes);
+            let to = Capped::new(new_log(path)?, step.output_bytes);
             self.output = Some(Output { from: from.into(), to, has_room: true });
         }
-        let pid = match &self.began.cgroup {
+        let pid = match &self.step_group {
             Some(group) => cgroup::spawn(&mut command, group)?,
             None => command.spawn()?.id(),
         };
@@ -206,6 +228,10 @@ impl Guard {
         loop {
             self.reap(agent);
             let now = BootTime::now();
+            // Before the end of the agent, which is not its own doing then.
+            if self.was_stopped {
+                return Ok(Why::ShimStopped);
+            }
             if agent.ended.is_some() {
                 return Ok(Why::Ended);
             }
@@ -227,12 +253,13 @@ impl Guard {
     fn end_all(&mut self, agent: &mut Agent, why: &Why) -> io::Result<usize> {
         let now = BootTime::now();
         let told_at = match why {
-            Why::Ended => now,
+            Why::Ended | Why::ShimStopped => now,
             // Nobody else may have begun before we are done.
             Why::LeaseLost => now.after(GRACE).min(self.orders.until.lease_ends_at),
             _ => now.after(GRACE),
         };
-        let is_asked = *why != Why::Ended && self.orders.end != Some(Urgency::Tell);
+        let is_asked =
+            !matches!(why, Why::Ended | Why::ShimStopped) && self.orders.end != Some(Urgency::Tell);
         if is_asked {
             signal_group(agent.pid, Urgency::Ask);
             signal_below(Urgency::Ask);
@@ -243,7 +270,7 @@ impl Guard {
             let must_go = now >= told_at || self.orders.end == Some(Urgency::Tell) || !is_asked;
             if must_go {
                 let given_up_at = *given_up_at.get_or_insert(now.after(TOLD));
-                if let Some(group) = &self.began.cgroup {
+                if let Some(group) = &self.step_group {
                     cgroup::kill(group);
                 }
                 if agent.ended.is_none() {
@@ -305,6 +332,7 @@ impl Guard {
             PollFd::new(&self.child_ended, PollFlags::IN),
             PollFd::new(&self.told_to_end, PollFlags::IN),
             PollFd::new(&self.has_orders, PollFlags::IN),
+            PollFd::new(&self.continued, PollFlags::IN),
         ];
         if let Some(alarm) = self.alarm.fd() {
             watched.push(PollFd::from_borrowed_fd(alarm, PollFlags::IN));
@@ -330,6 +358,9 @@ impl Guard {
     fn take_signals(&mut self) {
         let mut buffer = [0; 64];
         while matches!((&self.child_ended).read(&mut buffer), Ok(count) if count > 0) {}
+        while matches!((&self.continued).read(&mut buffer), Ok(count) if count > 0) {
+            self.was_stopped = true;
+        }
         while let Ok(count) = (&self.told_to_end).read(&mut buffer) {
             if count == 0 {
                 break;
@@ -351,7 +382,12 @@ impl Guard {
             return;
         }
         // What cannot be read is as good as not told: then we end with the lease that we know of.
-        for orders in self.record.orders_behind(&mut self.heard).unwrap_or_else(|_| Vec::new()) {
+        let told = self.record.orders_behind(&mut self.heard).unwrap_or_else(|_| Vec::new());
+        if let Some(ping) = told.iter().map(|orders| orders.ping).max() {
+            // A daemon that reads no answer does not renew the lease.
+            let _noted = self.record.note(&Line::Heard(ping));
+        }
+        for orders in told {
             self.orders = self.orders.and(orders);
         }
     }
@@ -372,8 +408,10 @@ impl Guard {
         }
         while let Some(end) = heard.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = heard.drain(..=end).collect();
-            if let Ok(orders) = serde_json::from_slice::<Orders>(&line) {
-                self.orders = self.orders.and(orders);
+            if let Ok(told) = serde_json::from_slice::<Orders>(&line) {
+                self.orders = self.orders.and(told);
+                // A daemon that does not read its answers renews nothing, and does not hold us up.
+                let _answered = daemon.write_all(orders::answer(told.ping).as_bytes());
             }
         }
     }
@@ -394,6 +432,13 @@ impl Guard {
             }
         }
     }
+}
+
+/// A new file for output. Where there is none to be had, because the folder was removed, output is dropped: the program
+/// runs all the same.
+fn new_log(path: &Path) -> io::Result<File> {
+    let created = files::parent(path).and_then(|(dir, name)| dir.create(name));
+    created.or_else(|_| File::options().write(true).open("/dev/null"))
 }
 
 /// Becomes readable when one of these signals comes.

@@ -71,6 +71,8 @@ pub struct Stat {
     pub start_time: u64,
     /// Whether it has ended and waits to be reaped.
     pub is_zombie: bool,
+    /// Whether it was stopped, by a signal or by a tracer.
+    pub is_stopped: bool,
 }
 
 impl Stat {
@@ -88,6 +90,7 @@ impl Stat {
         let fields: Vec<&str> = behind.split_whitespace().collect();
         Some(Self {
             is_zombie: *fields.first()? == "Z",
+            is_stopped: matches!(*fields.first()?, "T" | "t"),
             parent: fields.get(1)?.parse().ok()?,
             start_time: fields.get(19)?.parse().ok()?,
         })

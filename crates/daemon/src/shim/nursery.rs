@@ -4,13 +4,18 @@
 //! What it is asked on its socket, one after the other: the length of a text, with four open files (the shim's line to the
 //! daemon, and its three streams); then the text, the path of the run's record and each variable, every one ended by a zero.
 //!
-//! It ends when whoever started it does. Its shims go on.
+//! It also watches its shims: it is their parent, and the kernel reports to a parent that a child was stopped. An agent of
+//! the same user can send SIGSTOP to its shim, which then enforces no limit. The agent is ended in that moment, whether or not the
+//! daemon is alive.
+//!
+//! It ends when its daemon and its last shim have.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,14 +23,21 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
 
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use signal_hook::consts::SIGCHLD;
+
+use super::identity::{Identity, Stat};
+use super::record::RunRecord;
 use super::{cgroup, guard};
 use crate::boot;
 use crate::runner::environment::Environment;
+use crate::runner::terminate::end_without_shim;
 
 /// The word on the command line that makes a `rota` a nursery.
 pub const COMMAND: &str = "nursery";
@@ -70,7 +82,7 @@ impl Nursery {
         let text = cradle.text();
         let mut running = self.running();
         if let Some(running) = running.as_ref()
-            && running.ask(&text, &cradle.files).is_ok()
+            && running.go_on().and_then(|()| running.ask(&text, &cradle.files)).is_ok()
         {
             return Ok(());
         }
@@ -114,6 +126,15 @@ impl Running {
         Ok(Self { process, socket: ours })
     }
 
+    /// Continues a nursery that an agent stopped: it would take what it is asked and begin nothing.
+    fn go_on(&self) -> io::Result<()> {
+        let is_stopped = Stat::of(self.process.id()).is_some_and(|stat| stat.is_stopped);
+        match i32::try_from(self.process.id()).ok().and_then(Pid::from_raw).filter(|_| is_stopped) {
+            Some(pid) => Ok(kill_process(pid, Signal::CONT)?),
+            None => Ok(()),
+        }
+    }
+
     fn ask(&self, text: &[u8], files: &[BorrowedFd<'_>; FILES]) -> io::Result<()> {
         let length = u32::try_from(text.len()).map_err(io::Error::other)?.to_ne_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
@@ -127,14 +148,24 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It does nothing that could be lost.
-        let _killed = self.process.kill();
-        let _reaped = self.process.wait();
+        // It ends by itself, once its last shim has. One that has ended already is reaped here, the rest by the system.
+        let _continued = self.go_on();
+        let _hung_up = self.socket.shutdown(std::net::Shutdown::Both);
+        let _reaped = self.process.try_wait();
     }
+}
+
+/// Keeps other processes of the same user from reading this one's memory, from tracing it and from having it dumped; a
+/// program that it executes is as any other.
+pub fn hide_memory() {
+    // A system that refuses is as it was.
+    #[cfg(target_os = "linux")]
+    let _hidden = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
 }
 
 /// The whole life of the process. Its shims return through here too, each at its own end.
 pub fn main() -> ExitCode {
+    hide_memory();
     // For people who list processes; without it we are called by how we were started.
     #[cfg(target_os = "linux")]
     let _named = rustix::thread::set_name(c"rota nursery");
@@ -168,17 +199,96 @@ struct Asked {
 fn serve(mut socket: UnixStream) -> io::Result<Next> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
-    fork::let_children_go()?;
     // What every shim would have to find out.
     let _known = (boot::id(), cgroup::home());
-    while let Some(asked) = receive(&mut socket)? {
+    let (child_changed, registered) = signal_hook_pipe()?;
+    let mut shims = Shims::default();
+    let mut has_daemon = true;
+    while has_daemon || !shims.records.is_empty() {
+        let mut watched = vec![PollFd::new(&child_changed, PollFlags::IN)];
+        if has_daemon {
+            watched.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut watched, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_asked = watched.get(1).is_some_and(|socket| !socket.revents().is_empty());
+        drop(watched);
+        shims.look_after(&child_changed);
+        if !is_asked {
+            continue;
+        }
+        let asked = match receive(&mut socket) {
+            Ok(Some(asked)) => asked,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // A daemon that was killed in the middle of asking is gone too; one that asks nonsense gets no more answers.
+            _ => {
+                let _hung_up = socket.shutdown(std::net::Shutdown::Both);
+                has_daemon = false;
+                continue;
+            }
+        };
         match fork::fork() {
-            Ok(fork::Side::Child) => return Ok(Next::Shim(asked)),
-            Ok(fork::Side::Parent) => {}
+            Ok(fork::Side::Child) => {
+                // Its children are not ours.
+                signal_hook::low_level::unregister(registered);
+                return Ok(Next::Shim(asked));
+            }
+            Ok(fork::Side::Parent(pid)) => shims.begun(pid, asked.record()),
             Err(error) => asked.refuse(&error),
         }
     }
     Ok(Next::Over)
+}
+
+/// Becomes readable when a child ends, stops or continues.
+fn signal_hook_pipe() -> io::Result<(UnixStream, signal_hook::SigId)> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    Ok((reader, signal_hook::low_level::pipe::register(SIGCHLD, writer)?))
+}
+
+/// The shims that this process is the parent of.
+#[derive(Default)]
+struct Shims {
+    /// Where the run of each is written down, and whether it was stopped before.
+    records: BTreeMap<i32, (PathBuf, bool)>,
+}
+
+impl Shims {
+    fn begun(&mut self, pid: i32, record: PathBuf) {
+        self.records.insert(pid, (record, false));
+    }
+
+    /// Takes note of all that changed: reaps shims that ended, ends the runs of those that were stopped.
+    fn look_after(&mut self, child_changed: &UnixStream) {
+        let mut buffer = [0; 64];
+        let mut reader = child_changed;
+        while matches!(reader.read(&mut buffer), Ok(count) if count > 0) {}
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            if status.stopped() {
+                self.stopped(pid);
+            } else {
+                self.records.remove(&pid.as_raw_nonzero().get());
+            }
+        }
+    }
+
+    /// Ends all that runs below a shim while the shim is stopped, then lets the shim write down what became of the run. A
+    /// second stop comes from outside the run, and ends the shim too.
+    fn stopped(&mut self, pid: Pid) {
+        let Some((record, was_stopped)) = self.records.get_mut(&pid.as_raw_nonzero().get()) else { return };
+        // The record may be gone with the folder; who descends from the shim is known without it.
+        let written = RunRecord::at(record.clone()).read().unwrap_or_default();
+        let shim = Identity::of(pid.as_raw_nonzero().get().unsigned_abs());
+        let mut began = written.began.unwrap_or_default();
+        began.shim = began.shim.or(shim);
+        end_without_shim(&written.run.map(|run| run.marker).unwrap_or_default(), Some(&began));
+        let signal = if std::mem::replace(was_stopped, true) { Signal::KILL } else { Signal::CONT };
+        // One that was killed meanwhile needs neither.
+        let _sent = kill_process(pid, signal);
+    }
 }
 
 /// What is asked next; none when nobody is left to ask.
@@ -219,20 +329,24 @@ fn receive(socket: &mut UnixStream) -> io::Result<Option<Asked>> {
 }
 
 impl Asked {
+    fn record(&self) -> PathBuf {
+        let record = self.text.split(|byte| *byte == 0).next().unwrap_or_default();
+        PathBuf::from(OsStr::from_bytes(record))
+    }
+
     fn refuse(mut self, error: &io::Error) {
         // Nobody to tell is a daemon that is gone.
         let _told = write!(self.line, "cannot fork: {error}");
     }
 
     fn become_shim(self) -> ExitCode {
+        let record = self.record();
         let Self { text, line, streams: [stdin, stdout, stderr] } = self;
         let streams = rustix::stdio::dup2_stdin(&stdin)
             .and_then(|()| rustix::stdio::dup2_stdout(&stdout))
             .and_then(|()| rustix::stdio::dup2_stderr(&stderr));
         drop([stdin, stdout, stderr]);
-        let mut parts = text.split(|byte| *byte == 0);
-        let record = PathBuf::from(OsString::from_vec(parts.next().unwrap_or_default().to_vec()));
-        let environment = parts.filter_map(variable).collect();
+        let environment = text.split(|byte| *byte == 0).skip(1).filter_map(variable).collect();
         match streams {
             Ok(()) => guard::main(record, environment, line),
             Err(error) => guard::failed(&line, &error.into()),
@@ -247,13 +361,12 @@ fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
     Some((of(&text[..equals]), of(&text[equals + 1..])))
 }
 
-/// The two calls that make a process out of this one.
 #[allow(unsafe_code, reason = "there is no safe fork")]
 mod fork {
     use std::io;
 
     pub(super) enum Side {
-        Parent,
+        Parent(i32),
         Child,
     }
 
@@ -263,16 +376,7 @@ mod fork {
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => Ok(Side::Child),
-            _ => Ok(Side::Parent),
-        }
-    }
-
-    /// Whoever ends needs nobody to reap it. A shim changes that for itself when it wants to know who ended.
-    pub(super) fn let_children_go() -> io::Result<()> {
-        // SAFETY: no handler is installed, and nobody else has one for this signal.
-        match unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) } {
-            libc::SIG_ERR => Err(io::Error::last_os_error()),
-            _ => Ok(()),
+            pid => Ok(Side::Parent(pid)),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What is written down about a run, so that a daemon that was killed finds it again: one file in `.rota/run/agents`, a
-//! line for each thing that happened. What is over is moved to the folder of its iteration: a file system may have to look
+//! line for each thing that happened. What is over is moved to the records of its iteration: a file system may have to look
 //! past every file that was taken away lately to make a new one.
 //!
 //! | line | written by | says |
@@ -9,6 +9,7 @@
 //! | `began` | the shim, before it starts the agent | that it began, and which process it is |
 //! | `agent` | the shim, once it has started the agent | which process that is |
 //! | `orders` | a daemon that took the run over | what has changed since |
+//! | `heard` | the shim | the last ping among these orders that it read |
 //! | `exit` | the shim, as the last thing | how it ended |
 //!
 //! Whoever holds the lock decides: a shim that comes too late finds the lock taken or the file gone, and begins nothing.
@@ -16,7 +17,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
 use super::orders::Orders;
+use crate::agent_user::Ids;
 use crate::boot::BootTime;
+use crate::files::{self, Dir, Owner};
 
 /// The variable by which the processes of a run are known, wherever they went.
 pub const MARKER: &str = "ROTA_RUN";
@@ -34,6 +37,8 @@ pub const MARKER: &str = "ROTA_RUN";
 const SUFFIX: &str = "jsonl";
 /// Its name beside the end of the run.
 const KEPT: &str = "run.jsonl";
+/// The longest record that is read.
+const RECORD_BYTES: u64 = 64 * 1_024 * 1_024;
 
 /// What is to run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -55,6 +60,19 @@ pub struct Run {
     pub exit: Option<PathBuf>,
     /// When it must be over unless the lease is renewed.
     pub until: Tenure,
+    /// The user that its steps run as; none: the shim's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Ids>,
+    /// When it was handed to its shim.
+    #[serde(default)]
+    pub started: BootTime,
+}
+
+impl Run {
+    /// How long it has been running, also under an earlier daemon.
+    pub fn age(&self) -> std::time::Duration {
+        self.started.until(BootTime::now())
+    }
 }
 
 /// One program.
@@ -62,6 +80,7 @@ pub struct Run {
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     /// The program and its arguments.
+    #[serde(with = "argv_as_text")]
     pub argv: Vec<OsString>,
     /// Where its output goes, up to a size; none: to where the shim's own goes.
     pub output: Option<PathBuf>,
@@ -69,6 +88,37 @@ pub struct Step {
     pub output_bytes: u64,
     /// How long it may take.
     pub timeout_ms: Option<u64>,
+}
+
+/// Arguments as people read them: a text each, or its bytes where it is none.
+mod argv_as_text {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Argument {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub fn serialize<S: Serializer>(argv: &[OsString], to: S) -> Result<S::Ok, S::Error> {
+        let written = |argument: &OsString| match argument.to_str() {
+            Some(text) => Argument::Text(text.to_owned()),
+            None => Argument::Bytes(argument.as_bytes().to_vec()),
+        };
+        argv.iter().map(written).collect::<Vec<_>>().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OsString>, D::Error> {
+        let read = |argument: Argument| match argument {
+            Argument::Text(text) => text.into(),
+            Argument::Bytes(bytes) => OsString::from_vec(bytes),
+        };
+        Ok(Vec::<Argument>::deserialize(from)?.into_iter().map(read).collect())
+    }
 }
 
 /// How long a run may go on.
@@ -89,7 +139,7 @@ impl Tenure {
 }
 
 /// Who looks after it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Began {
     /// The shim.
     pub shim: Option<Identity>,
@@ -128,6 +178,8 @@ pub enum Why {
     Stopped,
     /// Nobody renewed the lease.
     LeaseLost,
+    /// The shim itself was stopped by a signal; the process that started it ended the agent.
+    ShimStopped,
     /// The program could not be started.
     CannotStart {
         /// The system's number for the reason.
@@ -159,6 +211,8 @@ pub enum Line {
     Agent(Identity),
     /// What counts from now on.
     Orders(Orders),
+    /// The last ping that the shim read here.
+    Heard(u64),
     /// How it ended.
     Exit(Exit),
 }
@@ -170,6 +224,8 @@ pub struct Written {
     pub run: Option<Run>,
     /// Who looks after it, and the program that was started last; none if nobody began.
     pub began: Option<Began>,
+    /// The last ping that the shim read here.
+    pub heard: u64,
     /// How it ended; none if nobody saw it.
     pub exit: Option<Exit>,
 }
@@ -193,17 +249,15 @@ pub fn marker() -> String {
 impl RunRecord {
     /// For a run that is about to begin.
     pub fn create(agents: &Path, run: Run) -> io::Result<Self> {
-        let record = Self(agents.join(format!("{}.{SUFFIX}", run.marker)));
-        let open = || File::options().append(true).create_new(true).mode(0o600).open(&record.0);
-        let file = match open() {
+        let name = format!("{}.{SUFFIX}", run.marker);
+        let dir = match Dir::open(agents) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(agents)?;
-                open()?
+                Dir::open_or_create(Path::new("/"), agents.strip_prefix("/").unwrap_or(agents))?
             }
             opened => opened?,
         };
-        append(&file, &Line::Run(Box::new(run)))?;
-        Ok(record)
+        append(&dir.create(&name)?, &Line::Run(Box::new(run)))?;
+        Ok(Self(agents.join(name)))
     }
 
     /// Where it is.
@@ -213,19 +267,12 @@ impl RunRecord {
 
     /// Every run that is written down.
     pub fn all(agents: &Path) -> io::Result<Vec<Self>> {
-        let mut records = Vec::new();
-        let listed = match std::fs::read_dir(agents) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(records),
-            listed => listed?,
+        let names = match Dir::open(agents) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            opened => opened?.names()?,
         };
-        for entry in listed {
-            let path = entry?.path();
-            if path.extension().is_some_and(|suffix| suffix == SUFFIX) {
-                records.push(Self(path));
-            }
-        }
-        records.sort_by(|one, other| one.0.cmp(&other.0));
-        Ok(records)
+        let paths = names.into_iter().map(|name| agents.join(name));
+        Ok(paths.filter(|path| path.extension().is_some_and(|suffix| suffix == SUFFIX)).map(Self).collect())
     }
 
     /// Its path.
@@ -235,17 +282,24 @@ impl RunRecord {
 
     /// What it says.
     pub fn read(&self) -> io::Result<Written> {
-        Ok(lines(&std::fs::read(&self.0)?).fold(Written::default(), Written::and))
+        let (dir, name) = files::parent(&self.0)?;
+        let text = dir.read(&name.to_string_lossy(), Owner::Us, RECORD_BYTES)?;
+        Ok(lines(&text).fold(Written::default(), Written::and))
     }
 
     /// Tells a shim what has changed.
     pub(super) fn order(&self, orders: &Orders) -> io::Result<()> {
-        append(&File::options().append(true).open(&self.0)?, &Line::Orders(*orders))
+        append(&self.open()?, &Line::Orders(*orders))
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let (dir, name) = files::parent(&self.0)?;
+        dir.open_to_append(name)
     }
 
     /// Takes the run, unless somebody looks after it.
     pub fn take(&self) -> io::Result<Option<Unattended>> {
-        let file = File::options().read(true).append(true).open(&self.0)?;
+        let file = self.open()?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Unattended { file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -261,11 +315,11 @@ impl RunRecord {
         };
         let Some(taken) = taken else { return Ok(None) };
         let file = taken.file.metadata()?;
-        let is_same = match std::fs::metadata(&self.0) {
+        let is_same = match self.open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            found => found?.ino() == file.ino(),
+            found => found?.metadata()?.ino() == file.ino(),
         };
-        let mut text = vec![0; usize::try_from(file.len()).map_err(io::Error::other)?];
+        let mut text = vec![0; length(file.len())?];
         taken.file.read_exact_at(&mut text, 0)?;
         let written = lines(&text).fold(Written::default(), Written::and);
         Ok(written.run.filter(|_| is_same).map(|run| (run, taken)))
@@ -274,13 +328,18 @@ impl RunRecord {
     /// Puts it beside its end, for people; one that is for nobody is forgotten.
     pub fn put_away(&self, _taken: Unattended) -> io::Result<()> {
         if let Some(exit) = self.read()?.run.and_then(|run| run.exit) {
-            match std::fs::rename(&self.0, exit.with_file_name(KEPT)) {
-                // The folder of a loop that was deleted is gone.
+            let kept = || {
+                let ((from, name), (to, _)) = (files::parent(&self.0)?, files::parent(&exit)?);
+                to.take_in(&from, name, KEPT)
+            };
+            match kept() {
+                // The records of a loop that was pruned are gone.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 moved => return moved,
             }
         }
-        std::fs::remove_file(&self.0)
+        let (dir, name) = files::parent(&self.0)?;
+        dir.remove_all(name)
     }
 }
 
@@ -295,6 +354,7 @@ impl Written {
                 }
             }
             Line::Orders(_) => {}
+            Line::Heard(ping) => self.heard = ping,
             Line::Exit(exit) => self.exit = Some(exit),
         }
         self
@@ -309,8 +369,7 @@ impl Unattended {
 
     /// The orders behind a place in the file, which moves on.
     pub(super) fn orders_behind(&self, place: &mut u64) -> io::Result<Vec<Orders>> {
-        let mut text =
-            vec![0; usize::try_from(self.file.metadata()?.len().saturating_sub(*place)).unwrap_or(0)];
+        let mut text = vec![0; length(self.file.metadata()?.len().saturating_sub(*place))?];
         self.file.read_exact_at(&mut text, *place)?;
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         *place += u64::try_from(whole).unwrap_or(0);
@@ -336,13 +395,18 @@ fn append(mut file: &File, line: &Line) -> io::Result<()> {
     file.write_all(&text)
 }
 
-/// Writes a file whole or not at all.
-pub(super) fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let mut text = serde_json::to_vec(value).map_err(io::Error::other)?;
+/// How much to read; a file that became absurdly long is not read at all.
+fn length(bytes: u64) -> io::Result<usize> {
+    if bytes > RECORD_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the record of the run is too long"));
+    }
+    usize::try_from(bytes).map_err(io::Error::other)
+}
+
+/// Writes how a run ended, for people.
+pub(super) fn write_exit(path: &Path, exit: &Exit) -> io::Result<()> {
+    let mut text = serde_json::to_vec(exit).map_err(io::Error::other)?;
     text.push(b'\n');
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    file.write_all(&text)?;
-    std::fs::rename(&fresh, path)
+    let (dir, name) = files::parent(path)?;
+    dir.write(name, &text)
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::http::{Call, Connection, segment};
 use super::listing::Listing;
 use super::wire::{WireComment, WireIssue, WireLabel, WireRepository};
-use super::{Issue, OpenIssues, Source, Trouble};
+use super::{Comment, Issue, OpenIssues, Repository, Source, Trouble};
 use crate::config::{TrackerConfig, TrackerKind};
 
 /// The longest page a server gives.
@@ -28,9 +28,16 @@ pub struct Gitea {
     connection: Connection,
     config: TrackerConfig,
     claim_label: String,
-    /// The claim label's number, once it was found.
-    label: std::sync::Mutex<Option<u64>>,
+    /// The claim label, once it was found.
+    label: std::sync::Mutex<Option<KnownLabel>>,
     listing: Mutex<Listing>,
+}
+
+/// A label that exists, and where: in the repository, or in the organisation that owns it.
+#[derive(Clone, Copy)]
+struct KnownLabel {
+    id: u64,
+    is_of_organisation: bool,
 }
 
 impl Gitea {
@@ -40,12 +47,21 @@ impl Gitea {
         Self { connection, config, claim_label, label, listing }
     }
 
-    fn known_label(&self) -> Option<u64> {
+    fn known_label(&self) -> Option<KnownLabel> {
         *self.label.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn know_label(&self, id: Option<u64>) {
-        *self.label.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    fn know_label(&self, label: Option<KnownLabel>) {
+        *self.label.lock().unwrap_or_else(PoisonError::into_inner) = label;
+    }
+
+    /// The path of labels: the repository's own, or its organisation's.
+    fn labels_path(&self, is_of_organisation: bool, rest: &str) -> String {
+        if is_of_organisation {
+            format!("/orgs/{}/labels{rest}", segment(&self.config.owner))
+        } else {
+            self.connection.path(&format!("/labels{rest}"))
+        }
     }
 
     /// Every page of issues. Items that were on a page already are passed over.
@@ -79,11 +95,24 @@ impl Gitea {
         Ok((issues.into_values().collect(), total))
     }
 
-    async fn find_label(&self) -> Result<Option<u64>, Trouble> {
+    /// The repository's own label goes first. An owner that is a user has no organisation, hence no further labels.
+    async fn find_label(&self) -> Result<Option<KnownLabel>, Trouble> {
+        for is_of_organisation in [false, true] {
+            match self.find_label_among(is_of_organisation).await {
+                Ok(Some(id)) => return Ok(Some(KnownLabel { id, is_of_organisation })),
+                Ok(None) => {}
+                Err(Trouble::NotFound { .. } | Trouble::Forbidden { .. }) if is_of_organisation => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn find_label_among(&self, is_of_organisation: bool) -> Result<Option<u64>, Trouble> {
         let mut found: Vec<u64> = Vec::new();
         let mut seen = 0_u64;
         for page in 1..=PAGES {
-            let path = self.connection.path(&format!("/labels?page={page}&limit={PAGE}"));
+            let path = self.labels_path(is_of_organisation, &format!("?page={page}&limit={PAGE}"));
             let answer = self.connection.once(&Call::get(&path)).await?;
             let labels: Vec<WireLabel> = answer.json("the list of labels")?;
             let total = answer.number(HeaderName::from_static("x-total-count"));
@@ -113,13 +142,13 @@ impl Source for Gitea {
         Some(TrackerKind::Gitea)
     }
 
-    async fn check(&self) -> Result<(), Trouble> {
-        may_be_written(&self.connection).await
+    async fn check(&self) -> Result<Repository, Trouble> {
+        repository(&self.connection).await
     }
 
     async fn has_claim_label(&self) -> Result<bool, Trouble> {
-        if let Some(id) = self.known_label() {
-            let path = self.connection.path(&format!("/labels/{id}"));
+        if let Some(KnownLabel { id, is_of_organisation }) = self.known_label() {
+            let path = self.labels_path(is_of_organisation, &format!("/{id}"));
             let label: Result<WireLabel, Trouble> =
                 self.connection.once(&Call::get(&path)).await.and_then(|answer| answer.json("the label"));
             match label {
@@ -139,12 +168,12 @@ impl Source for Gitea {
             Some(since) => {
                 let query = format!("state=all&since={}", segment(&UnixMillis::to_seconds_text(since)));
                 let changed = self.pages(&query).await?;
-                listing.take_in(changed, &self.claim_label);
+                listing.take_in(changed);
             }
             None => {
                 let began = Instant::now();
                 let issues = self.pages("state=open").await?;
-                listing.replace(issues, &self.claim_label, began);
+                listing.replace(issues, began);
             }
         }
         Ok(listing.open())
@@ -155,19 +184,19 @@ impl Source for Gitea {
     }
 
     async fn add_claim_label(&self, number: u64) -> Result<(), Trouble> {
-        let id = match self.known_label() {
-            Some(id) => Some(id),
+        let label = match self.known_label() {
+            Some(label) => Some(label),
             None => self.find_label().await?,
         };
-        self.know_label(id);
+        self.know_label(label);
         let path = self.connection.path(&format!("/issues/{number}/labels"));
-        let id = id.ok_or_else(|| Trouble::NotFound { what: "the claim label".to_owned(), status: 404 })?;
-        let body = Some(json!({"labels": [id]}));
+        let missing = || Trouble::NotFound { what: "the claim label".to_owned(), status: 404 };
+        let body = Some(json!({"labels": [label.ok_or_else(missing)?.id]}));
         self.connection.call(Call { method: Method::POST, path: &path, body }).await.map(drop)
     }
 
-    async fn remove_claim_label(&self, issue: &Issue) -> Result<(), Trouble> {
-        for label in issue.labels.iter().filter(|label| label.name == self.claim_label) {
+    async fn remove_label(&self, issue: &Issue, name: &str) -> Result<(), Trouble> {
+        for label in issue.labels.iter().filter(|label| label.name == name) {
             let path = self.connection.path(&format!("/issues/{}/labels/{}", issue.number, label.id));
             let call = Call { method: Method::DELETE, path: &path, body: None };
             match self.connection.call(call).await {
@@ -178,11 +207,19 @@ impl Source for Gitea {
         Ok(())
     }
 
-    async fn comments(&self, number: u64) -> Result<Vec<String>, Trouble> {
+    async fn forget(&self, number: u64) {
+        self.listing.lock().await.forget(number);
+    }
+
+    async fn comments(&self, number: u64) -> Result<Vec<Comment>, Trouble> {
         let path = self.connection.path(&format!("/issues/{number}/comments"));
         let comments: Vec<WireComment> =
             self.connection.call(Call::get(&path)).await?.json("the comments")?;
-        Ok(comments.into_iter().filter_map(|comment| comment.body).collect())
+        Ok(comments.into_iter().map(Comment::from).collect())
+    }
+
+    async fn delete_comment(&self, id: u64) -> Result<(), Trouble> {
+        delete_comment(&self.connection, id).await
     }
 
     async fn comment(&self, number: u64, text: &str) -> Result<(), Trouble> {
@@ -194,14 +231,14 @@ impl Source for Gitea {
     }
 }
 
-/// That the repository is there for us, and not put away.
-pub(super) async fn may_be_written(connection: &Connection) -> Result<(), Trouble> {
+/// The repository, which must be accessible and not archived; the same on every tracker.
+pub(super) async fn repository(connection: &Connection) -> Result<Repository, Trouble> {
     let path = connection.path("");
     let repository: WireRepository = connection.once(&Call::get(&path)).await?.json("the repository")?;
     if repository.archived {
         return Err(Trouble::Locked { what: format!("GET {path}") });
     }
-    Ok(())
+    Ok(repository.into())
 }
 
 /// One issue; the same on every tracker.
@@ -219,6 +256,14 @@ pub(super) async fn add_comment(connection: &Connection, number: u64, text: &str
     let path = connection.path(&format!("/issues/{number}/comments"));
     let call = Call { method: Method::POST, path: &path, body: Some(json!({"body": text})) };
     connection.once(&call).await.map(drop)
+}
+
+pub(super) async fn delete_comment(connection: &Connection, id: u64) -> Result<(), Trouble> {
+    let path = connection.path(&format!("/issues/comments/{id}"));
+    match connection.call(Call { method: Method::DELETE, path: &path, body: None }).await {
+        Ok(_) | Err(Trouble::NotFound { .. }) => Ok(()),
+        Err(trouble) => Err(trouble),
+    }
 }
 
 pub(super) async fn close(connection: &Connection, number: u64) -> Result<(), Trouble> {

@@ -7,11 +7,11 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::gitea::{add_comment, close, may_be_written, one_issue};
+use super::gitea::{add_comment, close, delete_comment, one_issue, repository};
 use super::http::{Answer, Call, Connection, segment};
 use super::listing::Listing;
 use super::wire::{WireComment, WireIssue};
-use super::{Issue, OpenIssues, Source, Trouble};
+use super::{Comment, Issue, OpenIssues, Repository, Source, Trouble};
 use crate::config::{TrackerConfig, TrackerKind};
 
 /// No tracker has more pages.
@@ -48,8 +48,8 @@ impl GitHub {
         Ok(items)
     }
 
-    fn label_path(&self, before: &str) -> String {
-        self.connection.path(&format!("{before}/labels/{}", segment(&self.claim_label)))
+    fn label_path(&self, before: &str, name: &str) -> String {
+        self.connection.path(&format!("{before}/labels/{}", segment(name)))
     }
 }
 
@@ -76,12 +76,12 @@ impl Source for GitHub {
         Some(TrackerKind::GitHub)
     }
 
-    async fn check(&self) -> Result<(), Trouble> {
-        may_be_written(&self.connection).await
+    async fn check(&self) -> Result<Repository, Trouble> {
+        repository(&self.connection).await
     }
 
     async fn has_claim_label(&self) -> Result<bool, Trouble> {
-        let path = self.label_path("");
+        let path = self.label_path("", &self.claim_label);
         match self.connection.once(&Call::get(&path)).await {
             Ok(_) => Ok(true),
             Err(Trouble::NotFound { .. }) => Ok(false),
@@ -97,13 +97,13 @@ impl Source for GitHub {
                 let query =
                     format!("/issues?state=all&sort=updated&direction=asc&per_page=100&since={since}");
                 let changed: Vec<WireIssue> = self.pages(self.connection.path(&query)).await?;
-                listing.take_in(changed, &self.claim_label);
+                listing.take_in(changed);
             }
             None => {
                 let began = Instant::now();
                 let query = "/issues?state=open&sort=created&direction=asc&per_page=100";
                 let issues: Vec<WireIssue> = self.pages(self.connection.path(query)).await?;
-                listing.replace(issues, &self.claim_label, began);
+                listing.replace(issues, began);
             }
         }
         Ok(listing.open())
@@ -119,21 +119,29 @@ impl Source for GitHub {
         self.connection.call(Call { method: Method::POST, path: &path, body }).await.map(drop)
     }
 
-    async fn remove_claim_label(&self, issue: &Issue) -> Result<(), Trouble> {
-        if !issue.has_label(&self.claim_label) {
+    async fn remove_label(&self, issue: &Issue, name: &str) -> Result<(), Trouble> {
+        if !issue.has_label(name) {
             return Ok(());
         }
-        let path = self.label_path(&format!("/issues/{}", issue.number));
+        let path = self.label_path(&format!("/issues/{}", issue.number), name);
         match self.connection.call(Call { method: Method::DELETE, path: &path, body: None }).await {
             Ok(_) | Err(Trouble::NotFound { .. }) => Ok(()),
             Err(trouble) => Err(trouble),
         }
     }
 
-    async fn comments(&self, number: u64) -> Result<Vec<String>, Trouble> {
+    async fn forget(&self, number: u64) {
+        self.listing.lock().await.forget(number);
+    }
+
+    async fn comments(&self, number: u64) -> Result<Vec<Comment>, Trouble> {
         let path = self.connection.path(&format!("/issues/{number}/comments?per_page=100"));
         let comments: Vec<WireComment> = self.pages(path).await?;
-        Ok(comments.into_iter().filter_map(|comment| comment.body).collect())
+        Ok(comments.into_iter().map(Comment::from).collect())
+    }
+
+    async fn delete_comment(&self, id: u64) -> Result<(), Trouble> {
+        delete_comment(&self.connection, id).await
     }
 
     async fn comment(&self, number: u64, text: &str) -> Result<(), Trouble> {

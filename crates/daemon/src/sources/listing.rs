@@ -7,8 +7,8 @@ use std::time::Duration;
 use rota_core::UnixMillis;
 use tokio::time::Instant;
 
+use super::OpenIssues;
 use super::wire::WireIssue;
-use super::{Listed, OpenIssues};
 
 /// Changes are asked for from a little before the newest one that was seen: trackers stamp before they commit.
 const OVERLAP_MS: i64 = 5_000;
@@ -34,17 +34,22 @@ impl Listing {
         Arc::clone(&self.open)
     }
 
+    /// An issue is gone that no list of changes will report.
+    pub fn forget(&mut self, number: u64) {
+        Arc::make_mut(&mut self.open).remove(&number);
+    }
+
     /// Everything was listed.
-    pub fn replace(&mut self, issues: Vec<WireIssue>, label: &str, began: Instant) {
+    pub fn replace(&mut self, issues: Vec<WireIssue>, began: Instant) {
         self.newest = None;
         self.open = Arc::new(BTreeMap::new());
         self.is_shaky = false;
-        self.take_in(issues, label);
+        self.take_in(issues);
         self.listed_at = Some(began);
     }
 
     /// Changes were listed, closed ones too.
-    pub fn take_in(&mut self, issues: Vec<WireIssue>, label: &str) {
+    pub fn take_in(&mut self, issues: Vec<WireIssue>) {
         let is_first = self.listed_at.is_some_and(|at| at.elapsed() < Duration::from_secs(120));
         let open = Arc::make_mut(&mut self.open);
         for issue in issues {
@@ -53,9 +58,8 @@ impl Listing {
             if issue.pull_request.is_some() {
                 continue;
             }
-            let is_claimed = issue.has_label(label);
             if issue.state == "open" {
-                open.insert(issue.number, Listed { title: issue.title, is_claimed });
+                open.insert(issue.number, issue.listed());
             } else if open.remove(&issue.number).is_some() && is_first {
                 self.is_shaky = true;
             }

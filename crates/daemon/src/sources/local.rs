@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rota_core::{Status, TaskId};
 use rota_store::Error;
 use rota_store::intents::Call;
-use rota_store::intents::issues::{Board, EditIssue, Guard, Note, NoteChange, local_issue};
+use rota_store::intents::issues::{Board, EditIssue, Guard, LocalComment, Note, NoteChange, local_issue};
 use rota_store::intents::read::Show;
 
-use super::{Issue, Label, Listed, OpenIssues, Source, Trouble};
+use super::{Comment, Issue, Label, Listed, OpenIssues, Repository, Source, Trouble, text_hash};
 use crate::config::TrackerKind;
 use crate::desk::Desk;
 
@@ -54,6 +54,12 @@ impl Local {
     }
 }
 
+/// Changes with the title, the body and the number of comments.
+fn version(task: &rota_core::Task, note: &Note) -> String {
+    let body = task.description.as_deref().unwrap_or_default();
+    format!("{} {}", text_hash(&task.title, body), note.comments.len())
+}
+
 fn failed(what: &str, error: &Error) -> Trouble {
     Trouble::Store { what: what.to_owned(), problem: error.to_string() }
 }
@@ -71,8 +77,8 @@ impl Source for Local {
         None
     }
 
-    async fn check(&self) -> Result<(), Trouble> {
-        Ok(())
+    async fn check(&self) -> Result<Repository, Trouble> {
+        Ok(Repository { is_public: false })
     }
 
     async fn has_claim_label(&self) -> Result<bool, Trouble> {
@@ -85,8 +91,14 @@ impl Source for Local {
         let is_open = |status| !matches!(status, Status::Deleted | Status::Invalidated);
         let open = board.issues.into_iter().filter(|issue| is_open(issue.task.status));
         let listed = open.map(|issue| {
-            let is_claimed = issue.note.labels.contains(&self.claim_label);
-            (issue.note.number, Listed { title: issue.task.title.to_string(), is_claimed })
+            let listed = Listed {
+                title: issue.task.title.to_string(),
+                version: version(&issue.task, &issue.note),
+                labels: issue.note.labels,
+                author: issue.note.author,
+                milestone: None,
+            };
+            (issue.note.number, listed)
         });
         Ok(Arc::new(listed.collect::<BTreeMap<_, _>>()))
     }
@@ -94,9 +106,12 @@ impl Source for Local {
     async fn issue(&self, number: u64) -> Result<Option<Issue>, Trouble> {
         Ok(self.note(number).await?.map(|(task, note)| Issue {
             number,
+            version: version(&task, &note),
             title: task.title.to_string(),
             body: task.description.map(|text| text.to_string()).unwrap_or_default(),
             labels: note.labels.into_iter().map(|name| Label { id: 0, name }).collect(),
+            author: note.author,
+            milestone: None,
             is_open: !matches!(task.status, Status::Done | Status::Deleted | Status::Invalidated),
             is_pull_request: false,
         }))
@@ -106,16 +121,28 @@ impl Source for Local {
         self.edit(number, NoteChange::AddLabel(self.claim_label.clone())).await
     }
 
-    async fn remove_claim_label(&self, issue: &Issue) -> Result<(), Trouble> {
-        self.edit(issue.number, NoteChange::RemoveLabel(self.claim_label.clone())).await
+    async fn remove_label(&self, issue: &Issue, name: &str) -> Result<(), Trouble> {
+        self.edit(issue.number, NoteChange::RemoveLabel(name.to_owned())).await
     }
 
-    async fn comments(&self, number: u64) -> Result<Vec<String>, Trouble> {
-        Ok(self.note(number).await?.map(|(_, note)| note.comments).unwrap_or_default())
+    /// Issues do not vanish from the store.
+    async fn forget(&self, _number: u64) {}
+
+    async fn comments(&self, number: u64) -> Result<Vec<Comment>, Trouble> {
+        let comments = self.note(number).await?.map(|(_, note)| note.comments).unwrap_or_default();
+        let comment =
+            |(id, comment): (u64, LocalComment)| Comment { id, author: comment.author, body: comment.text };
+        Ok((1..).zip(comments).map(comment).collect())
     }
 
     async fn comment(&self, number: u64, text: &str) -> Result<(), Trouble> {
-        self.edit(number, NoteChange::Comment(text.to_owned())).await
+        let comment = LocalComment { author: self.call.actor.clone(), text: text.to_owned() };
+        self.edit(number, NoteChange::Comment(comment)).await
+    }
+
+    /// Local comments stay: only claims of several stores are deleted, and this tracker belongs to one.
+    async fn delete_comment(&self, _id: u64) -> Result<(), Trouble> {
+        Ok(())
     }
 
     /// Settling the task as done is what closes it.

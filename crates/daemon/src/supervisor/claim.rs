@@ -6,6 +6,7 @@ use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, LeaseId, TaskId};
 use rota_store::intents::issues::{EditIssue, Guard, NoteChange};
 
+use super::answers::RETRY_LABEL;
 use super::turn::{Chosen, Turn};
 use super::{Broken, governance};
 use crate::sources::{Source, Trouble};
@@ -15,12 +16,16 @@ impl<S: Source> Turn<S> {
     pub(super) async fn claim(&mut self) -> Result<Reported, Broken> {
         let Some(chosen) = self.chosen.take() else { return Ok(Reported::Claim { verified: false }) };
         let labelled = match &chosen.issue {
-            Ok(_) => self.label(chosen.number).await,
-            Err(trouble) => Err(trouble.clone().into()),
+            Ok(_) => self.label(chosen.number, &chosen.lease).await,
+            Err(trouble) => Err(ClaimFailure::Broken(trouble.clone().into())),
         };
-        if let Err(failure) = labelled {
-            self.fail(&chosen, &failure).await?;
-            return Ok(Reported::Claim { verified: false });
+        match labelled {
+            Ok(()) => {}
+            Err(ClaimFailure::Broken(broken)) if !matches!(broken, Broken::Tracker(_)) => return Err(broken),
+            Err(failure) => {
+                self.fail(&chosen, &failure).await?;
+                return Ok(Reported::Claim { verified: false });
+            }
         }
         let violations = self.violations_since().await?;
         if !violations.is_empty() {
@@ -29,10 +34,13 @@ impl<S: Source> Turn<S> {
             self.take_label_away(&chosen.lease.task, chosen.number).await;
             return Ok(Reported::Gate(governance::verdict(&violations)));
         }
-        let verified = self.note(&chosen.lease, NoteChange::LabelSet).await?;
+        let mut changes = vec![NoteChange::LabelSet, NoteChange::GateRefusals(0)];
+        changes.extend(chosen.issue.iter().map(|issue| NoteChange::Read(issue.text_hash())));
+        let verified = self.note(&chosen.lease, changes).await?;
         self.shared.hold(None);
         if verified {
             self.relabelled.push((chosen.number, true));
+            self.drop_retry_label(&chosen).await;
             self.chosen = Some(chosen);
         } else {
             self.warn(format!("#{}: the lease ran out while the label was set", chosen.number));
@@ -41,15 +49,27 @@ impl<S: Source> Turn<S> {
         Ok(Reported::Claim { verified })
     }
 
-    async fn label(&self, number: u64) -> Result<(), ClaimFailure> {
+    async fn label(&self, number: u64, lease: &LeaseId) -> Result<(), ClaimFailure> {
         let source = &self.shared.source;
         source.add_claim_label(number).await?;
         let label = &self.shared.config.claim_label;
         match source.issue(number).await? {
-            Some(issue) if issue.is_open && issue.has_label(label) => Ok(()),
-            Some(issue) if !issue.is_open => Err(ClaimFailure::Closed),
-            Some(_) => Err(ClaimFailure::NotThere),
-            None => Err(ClaimFailure::Gone),
+            Some(issue) if issue.is_open && issue.has_label(label) => {}
+            Some(issue) if !issue.is_open => return Err(ClaimFailure::Closed),
+            Some(_) => return Err(ClaimFailure::NotThere),
+            None => return Err(ClaimFailure::Gone),
+        }
+        match self.announce(number, lease).await? {
+            Some(store) => Err(ClaimFailure::Yielded { store }),
+            None => Ok(()),
+        }
+    }
+
+    /// A label that asked for this attempt, and was left because a cycle was cut off.
+    async fn drop_retry_label(&self, chosen: &Chosen) {
+        let Ok(issue) = &chosen.issue else { return };
+        if let Err(trouble) = self.shared.source.remove_label(issue, RETRY_LABEL).await {
+            self.warn(format!("#{}: the label {RETRY_LABEL} could not be removed: {trouble}", chosen.number));
         }
     }
 
@@ -58,15 +78,24 @@ impl<S: Source> Turn<S> {
         let (number, lease) = (chosen.number, &chosen.lease);
         self.warn(format!("#{number}: claim failed: {failure}"));
         let caller = Caller::lease(lease.clone());
-        let is_general = matches!(failure, ClaimFailure::Trouble(trouble) if trouble.is_general());
+        if let ClaimFailure::Yielded { .. } = failure {
+            // The label belongs to the other one now.
+            self.settle(lease, Command::Release { caller }, vec![NoteChange::LabelGone]).await?;
+            self.shared.hold(None);
+            self.relabelled.push((number, true));
+            return Ok(());
+        }
+        let is_general =
+            matches!(failure, ClaimFailure::Broken(Broken::Tracker(trouble)) if trouble.is_general());
         let command = if is_general {
             Command::Release { caller }
         } else {
             let reason = Some(format!("claim failed: {failure}"));
             Command::Fail { caller, reason, default_reason: FAILED_REASON }
         };
-        let leaving = NoteChange::LabelLeaving { by: self.shared.agent.clone() };
-        self.settle(lease, command, vec![leaving]).await?;
+        let mut changes = vec![NoteChange::LabelLeaving { by: self.shared.agent.clone() }];
+        changes.extend(chosen.issue.iter().map(|issue| NoteChange::Read(issue.text_hash())));
+        self.settle(lease, command, changes).await?;
         self.shared.hold(None);
         if !is_general {
             self.take_label_away(&lease.task, number).await;
@@ -75,13 +104,13 @@ impl<S: Source> Turn<S> {
     }
 
     /// Under a lease of ours; false if it is no longer ours.
-    pub(super) async fn note(&self, lease: &LeaseId, change: NoteChange) -> Result<bool, Broken> {
+    pub(super) async fn note(&self, lease: &LeaseId, changes: Vec<NoteChange>) -> Result<bool, Broken> {
         let edit = EditIssue {
             call: self.shared.call.clone(),
             id: lease.task.clone(),
             guard: Guard::Lease(lease.clone()),
             command: None,
-            changes: vec![change],
+            changes,
         };
         Ok(self.shared.desk.perform(edit).await?.is_some())
     }
@@ -114,7 +143,8 @@ impl<S: Source> Turn<S> {
         }
         let source = &self.shared.source;
         if let Some(issue) = source.issue(number).await? {
-            source.remove_claim_label(&issue).await?;
+            self.withdraw(number).await?;
+            source.remove_label(&issue, &self.shared.config.claim_label).await?;
         }
         self.note_free(id, NoteChange::LabelGone).await
     }
@@ -124,11 +154,19 @@ impl<S: Source> Turn<S> {
 #[derive(Debug, thiserror::Error)]
 enum ClaimFailure {
     #[error(transparent)]
-    Trouble(#[from] Trouble),
+    Broken(#[from] Broken),
+    #[error("the supervisor of store {store} was faster: this one yields")]
+    Yielded { store: String },
     #[error("the label is not there when it is read back")]
     NotThere,
     #[error("the issue was closed meanwhile")]
     Closed,
     #[error("the issue is gone")]
     Gone,
+}
+
+impl From<Trouble> for ClaimFailure {
+    fn from(trouble: Trouble) -> Self {
+        Self::Broken(trouble.into())
+    }
 }

@@ -2,28 +2,26 @@
 
 use std::time::Duration;
 
-use regex::Regex;
-use rota_core::cycle::instruction::{self, Instruction};
-use rota_core::glob::Globs;
+use rota_core::cycle::instruction::{self, Instruction, PersonsComment};
 use rota_core::transition::{Command, FAILED_REASON};
-use rota_core::{Caller, LeaseId, Refusal, Status, TaskId};
+use rota_core::{Caller, LeaseId, Refusal, Status, Task, TaskId};
 use rota_store::Error;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::intents::issues::{BoardIssue, HandedTo, NoteChange};
 use rota_store::intents::read::Show;
 
-use super::Broken;
 use super::git::git;
-use super::governance;
+use super::result::{self, Delivered, Rules};
 use super::turn::Turn;
+use super::{Broken, governance};
 use crate::config::DispatchConfig;
-use crate::folders::encoded;
-use crate::sources::{Issue, Source, comment_once};
+use crate::folders::Place;
+use crate::sources::{Comment, Issue, Source, comment_once};
 
 /// How long git may take over a question.
 const GIT: Duration = Duration::from_secs(10);
-/// Comments name so many files.
-const NAMED_FILES: usize = 10;
+/// How long a daemon may take to commit and remove the worktree of a loop that has ended.
+const PUT_AWAY_MS: i64 = 600_000;
 /// Where loops are.
 const LOOPS: &str = "loops";
 
@@ -41,13 +39,10 @@ impl<S: Source> Turn<S> {
         self.hand_over(&dispatch, issue, &chosen.lease).await
     }
 
-    async fn loop_status(&self, id: &TaskId) -> Result<Option<(Status, Option<String>)>, Broken> {
+    async fn loop_task(&self, id: &TaskId) -> Result<Option<Task>, Broken> {
         let show = Show { call: self.shared.call.clone(), id: id.clone() };
         match self.shared.desk.perform(show).await {
-            Ok((view, _)) => {
-                let reason = view.task.fail_reason.or(view.task.parked_reason);
-                Ok(Some((view.task.status, reason)))
-            }
+            Ok((view, _)) => Ok(Some(view.task)),
             Err(Error::Refused(Refusal::TaskNotFound { .. })) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -63,13 +58,19 @@ impl<S: Source> Turn<S> {
         let shared = &self.shared;
         let base = git(&shared.folder, &["rev-parse", "HEAD"], GIT).await.map_err(Broken::Git)?;
         let files = allowed_files(dispatch, &issue.body);
+        let work_tree = result::work_tree(shared).await.map_err(Broken::Git)?;
         let pin = shared.remembered_pin().unwrap_or_default();
+        let earlier = self.board.issues.iter().find(|seen| seen.task.id == lease.task);
         let text = Instruction {
             source: &shared.source.key(),
             number: issue.number,
             title: &issue.title,
             body: &issue.body,
+            comments: &self.words_of_people(issue).await?,
             allowed_files: &files,
+            needs_commit: !shared.kind.commits_are_optional,
+            commit_message: dispatch.commit_message.as_deref(),
+            last_refusal: earlier.and_then(|seen| seen.note.refusal.as_deref()),
             governance: &governance::hash_of_all(&pin),
         }
         .text();
@@ -86,9 +87,31 @@ impl<S: Source> Turn<S> {
             Ok(_) | Err(Error::Refused(Refusal::DuplicateId { .. })) => {}
             Err(error) => return Err(error.into()),
         }
-        let handed_to = HandedTo { task: id, base: base.trim().to_owned(), files };
-        self.note(lease, NoteChange::HandedTo(Some(handed_to))).await?;
+        let handed_to = HandedTo { task: id, base: base.trim().to_owned(), files, work_tree };
+        self.note(lease, vec![NoteChange::HandedTo(Some(handed_to))]).await?;
         Ok(())
+    }
+
+    /// The comments an agent is shown. Where `authors` is set, theirs; in a public repository otherwise only those of
+    /// the issue's author, so that a stranger cannot add to an issue that was approved.
+    async fn words_of_people(&self, issue: &Issue) -> Result<Vec<PersonsComment>, Broken> {
+        let shared = &self.shared;
+        let filters = &shared.config.filters;
+        let is_shown = |comment: &Comment| {
+            let author = comment.author.as_deref();
+            let may = if filters.authors.is_empty() && shared.is_public() {
+                author.is_some() && author == issue.author.as_deref()
+            } else {
+                filters.trusts(author)
+            };
+            may && !comment.is_rotas()
+        };
+        let comments = shared.source.comments(issue.number).await?;
+        let shown = comments.into_iter().filter(is_shown).map(|comment| PersonsComment {
+            author: comment.author.unwrap_or_else(|| "unknown".to_owned()),
+            text: comment.body,
+        });
+        Ok(shown.collect())
     }
 
     /// An issue that we hold: hands it over if that was cut off, and looks at a loop that has ended.
@@ -101,32 +124,58 @@ impl<S: Source> Turn<S> {
             }
             return Ok(true);
         };
-        let (status, reason) = match self.loop_status(&handed_to.task).await? {
-            Some((Status::Open | Status::Active | Status::Paused, _)) => return Ok(false),
-            Some(ended) => ended,
-            None => (Status::Deleted, None),
-        };
+        let task = self.loop_task(&handed_to.task).await?;
+        let status = task.as_ref().map_or(Status::Deleted, |task| task.status);
+        let reason = task.as_ref().and_then(|task| task.fail_reason.clone().or(task.parked_reason.clone()));
+        let reason = reason.unwrap_or_else(|| "no reason given".to_owned());
         let verdict = match status {
-            Status::Done => self.check_result(&dispatch, handed_to).await?,
-            other => {
-                let reason = reason.unwrap_or_else(|| "no reason given".to_owned());
-                Err(format!("the loop is {other}: {reason}"))
+            Status::Open | Status::Active | Status::Paused => return Ok(false),
+            Status::Done if task.as_ref().is_some_and(|task| self.is_being_put_away(task)) => {
+                return Ok(false);
             }
+            Status::Done => self.check_result(&dispatch, handed_to).await,
+            Status::Parked => {
+                self.ask_person(number, lease, &reason).await?;
+                return Ok(true);
+            }
+            other => Err(format!("the loop is {other}: {reason}")),
         };
         match verdict {
-            Ok(summary) => self.accept(number, lease, &summary).await?,
+            Ok(delivered) => self.accept(number, lease, &delivered).await?,
             Err(problem) => self.refuse(number, lease, &problem).await?,
         }
         Ok(true)
     }
 
-    async fn accept(&mut self, number: u64, lease: &LeaseId, summary: &str) -> Result<(), Broken> {
+    async fn accept(&mut self, number: u64, lease: &LeaseId, delivered: &Delivered) -> Result<(), Broken> {
         let source = &self.shared.source;
-        let text = format!("Done under `{lease}`: {summary}.");
+        let summary = delivered.summary();
+        let text = format!("Done under `{lease}`: {summary}.\n\n{}", delivered.details());
         comment_once(source, number, &format!("done {lease}"), &text).await?;
         source.close(number).await?;
         let issue = source.issue(number).await?;
-        self.finish(lease, issue.as_ref(), summary).await
+        self.finish(lease, issue.as_ref(), &summary).await
+    }
+
+    /// The loop is parked: its agent asks for a person (exit code 77) or cannot be run. So the issue is parked, too,
+    /// with the question as a comment.
+    async fn ask_person(&mut self, number: u64, lease: &LeaseId, question: &str) -> Result<(), Broken> {
+        self.warn(format!("#{number}: parked: the agent needs a person: {question}"));
+        let reason = format!("the agent needs a person: {question}");
+        let park = Command::Park { caller: Caller::lease(lease.clone()), reason };
+        let changes = vec![
+            NoteChange::LabelLeaving { by: self.shared.agent.clone() },
+            NoteChange::HandedTo(None),
+            NoteChange::Refused(format!("it asked a person: {question}")),
+        ];
+        self.settle(lease, park, changes).await?;
+        self.take_label_away(&lease.task, number).await;
+        self.look().await?;
+        let parked = self.board.issues.iter().find(|issue| issue.task.id == lease.task).cloned();
+        match parked {
+            Some(parked) => self.tell_parked(&parked).await,
+            None => Ok(()),
+        }
     }
 
     /// Open for the next attempt, or parked if this was the last one.
@@ -139,35 +188,39 @@ impl<S: Source> Turn<S> {
         let reason = Some(format!("result not accepted: {problem}"));
         let fail = Command::Fail { caller, reason, default_reason: FAILED_REASON };
         let leaving = NoteChange::LabelLeaving { by: self.shared.agent.clone() };
-        self.settle(lease, fail, vec![leaving, NoteChange::HandedTo(None)]).await?;
+        let refused = NoteChange::Refused(problem.to_owned());
+        self.settle(lease, fail, vec![leaving, NoteChange::HandedTo(None), refused]).await?;
         self.take_label_away(&lease.task, number).await;
         Ok(())
     }
 
-    /// What the loop changed, against what it was allowed to. Its exit and validation are why it is done at all.
+    /// Whether the daemon still has to commit what the loop left in its worktree. One that is kept because that fails is
+    /// not waited for.
+    fn is_being_put_away(&self, task: &Task) -> bool {
+        let shared = &self.shared;
+        let Some(folders) = shared.folders.as_ref().filter(|_| shared.kind.worktree) else { return false };
+        let is_recent = task.finished_at.is_some_and(|at| self.board.now.age_ms_of(at) < PUT_AWAY_MS);
+        is_recent && folders.worktree(&Place::of(task)).exists()
+    }
+
+    /// The loop's commits, against what they may be. Its exit code and validation are why it is done at all.
     async fn check_result(
         &self,
         dispatch: &DispatchConfig,
         handed_to: &HandedTo,
-    ) -> Result<Result<String, String>, Broken> {
+    ) -> Result<Delivered, String> {
         let shared = &self.shared;
-        let tip = if shared.loops_have_worktrees {
-            format!("refs/heads/rota/{}", encoded(&handed_to.task))
-        } else {
-            "HEAD".to_owned()
+        let found = result::delivered(shared, handed_to).await;
+        let (delivered, own) = found.map_err(|error| format!("its commits cannot be read: {error}"))?;
+        let governance: Vec<String> =
+            shared.config.governance.files.iter().map(|file| own.path_from_top(file)).collect();
+        let rules = Rules {
+            dispatch,
+            files: &handed_to.files,
+            governance: &governance,
+            commits_are_optional: shared.kind.commits_are_optional,
         };
-        let range = format!("{}..{tip}", handed_to.base);
-        let folder = &shared.folder;
-        let changed = git(folder, &["diff", "--name-only", "--no-renames", "-z", &range], GIT).await;
-        let messages = git(folder, &["log", "--format=%B%x00", &range], GIT).await;
-        let (changed, messages) = match (changed, messages) {
-            (Ok(changed), Ok(messages)) => (changed, messages),
-            (Err(error), _) | (_, Err(error)) => return Ok(Err(format!("its commits: {error}"))),
-        };
-        let changed: Vec<&str> = changed.split('\0').filter(|path| !path.is_empty()).collect();
-        let messages: Vec<&str> =
-            messages.split('\0').map(str::trim).filter(|text| !text.is_empty()).collect();
-        Ok(judge(dispatch, &handed_to.files, &shared.config.governance.files, &changed, &messages))
+        result::judge(&rules, &delivered).map(|()| delivered)
     }
 }
 
@@ -178,77 +231,4 @@ fn allowed_files(dispatch: &DispatchConfig, body: &str) -> Vec<String> {
         return dispatch.allowed_files.clone();
     }
     own
-}
-
-fn judge(
-    dispatch: &DispatchConfig,
-    files: &[String],
-    governance: &[String],
-    changed: &[&str],
-    messages: &[&str],
-) -> Result<String, String> {
-    let is_within = |globs: &[String], path: &str| {
-        globs.is_empty() || globs.iter().any(|glob| Globs::parse(glob).matches(path))
-    };
-    let is_allowed = |path: &&&str| {
-        is_within(&dispatch.allowed_files, path)
-            && is_within(files, path)
-            && !governance.iter().any(|file| file == **path)
-    };
-    let outside: Vec<&str> = changed.iter().filter(|path| !is_allowed(path)).copied().collect();
-    if !outside.is_empty() {
-        let named = outside.iter().take(NAMED_FILES).copied().collect::<Vec<_>>().join(", ");
-        return Err(format!("{} files were changed that may not be: {named}", outside.len()));
-    }
-    if let Some(pattern) = &dispatch.commit_message {
-        let pattern = Regex::new(pattern).map_err(|error| format!("commit_message: {error}"))?;
-        if messages.is_empty() {
-            return Err("there is no commit".to_owned());
-        }
-        if let Some(message) = messages.iter().find(|message| !pattern.is_match(message)) {
-            let first = message.lines().next().unwrap_or_default();
-            return Err(format!("the message of a commit is not as it should be: {first}"));
-        }
-    }
-    Ok(format!("{} commits, {} files changed", messages.len(), changed.len()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_are_judged_by_files_and_messages() {
-        let dispatch = DispatchConfig {
-            kind: "ralph".into(),
-            allowed_files: vec!["src/*".into(), "docs/*".into()],
-            commit_message: Some(r"^(fix|feat): ".into()),
-        };
-        let free = DispatchConfig { allowed_files: Vec::new(), commit_message: None, ..dispatch.clone() };
-        let governance = ["docs/governance.md".to_owned()];
-        let own = ["src/a.rs".to_owned()];
-        for (dispatch, files, changed, messages, wanted) in [
-            (&dispatch, &[][..], &["src/a.rs"][..], &["fix: a"][..], Ok("1 commits, 1 files changed")),
-            (&dispatch, &own[..], &["src/a.rs"][..], &["fix: a\n\nmore"][..], Ok("1 commits, 1 files")),
-            (
-                &dispatch,
-                &own[..],
-                &["src/b.rs"][..],
-                &["fix: a"][..],
-                Err("1 files were changed that may not be: src/b.rs"),
-            ),
-            (&dispatch, &[][..], &["etc/passwd"][..], &["fix: a"][..], Err("may not be: etc/passwd")),
-            (&dispatch, &[][..], &["src/a.rs"][..], &["fix: a", "wip"][..], Err("not as it should be: wip")),
-            (&dispatch, &[][..], &[][..], &[][..], Err("there is no commit")),
-            (&free, &[][..], &["docs/governance.md"][..], &["x"][..], Err("docs/governance.md")),
-            (&free, &[][..], &[][..], &[][..], Ok("0 commits, 0 files changed")),
-        ] {
-            let verdict = judge(dispatch, files, &governance, changed, messages);
-            match (&verdict, wanted) {
-                (Ok(said), Ok(wanted)) => assert!(said.contains(wanted), "{said}"),
-                (Err(said), Err(wanted)) => assert!(said.contains(wanted), "{said}"),
-                _ => panic!("{changed:?} {messages:?}: {verdict:?}"),
-            }
-        }
-    }
 }

@@ -8,8 +8,8 @@ use rota_store::intents::read::Now;
 use serde::Serialize;
 
 use super::Shared;
-use super::git::git;
-use crate::folders::read_beneath;
+use super::git::{ask_remote, repository as repository_of};
+use crate::files::read_beneath;
 use crate::sources::{Source, Trouble};
 
 /// How long a check may take.
@@ -86,9 +86,10 @@ async fn bounded(code: &str, check: impl Future<Output = Vec<Failure>>) -> Vec<F
 async fn repository<S: Source>(shared: &Shared<S>) -> Vec<Failure> {
     const CODE: &str = "environment.repository.unavailable";
     let folder = &shared.folder;
-    match git(folder, &["rev-parse", "--is-inside-work-tree", "HEAD^{commit}"], CHECK).await {
-        Ok(said) if said.lines().next() == Some("true") => {}
-        Ok(_) => return vec![failure(CODE, "not inside of a git work tree")],
+    let head = async { repository_of(folder).await?.commit("HEAD").await };
+    match head.await {
+        Ok(Some(_)) => {}
+        Ok(None) => return vec![failure(CODE, "no git work tree with a commit: HEAD has no commit yet")],
         Err(error) if is_not_callable(&error) => {
             let detail = format!("git cannot be called: {error}");
             return vec![failure("environment.runtime.invalid", detail.clone()), failure(CODE, detail)];
@@ -96,7 +97,7 @@ async fn repository<S: Source>(shared: &Shared<S>) -> Vec<Failure> {
         Err(error) => return vec![failure(CODE, format!("no git work tree with a commit: {error}"))],
     }
     if shared.config.check_remote
-        && let Err(error) = git(folder, &["ls-remote", "--exit-code", "origin", "HEAD"], CHECK).await
+        && let Err(error) = ask_remote(folder, "origin", CHECK).await
     {
         return vec![failure(CODE, format!("the remote 'origin': {error}"))];
     }
@@ -127,7 +128,7 @@ fn governance<S: Source>(shared: &Shared<S>) -> Vec<Failure> {
 }
 
 fn unreadable(folder: &Path, path: &str) -> Option<Failure> {
-    let error = crate::folders::open_beneath(folder, path).err()?;
+    let error = crate::files::open_beneath(folder, path).err()?;
     let is_missing = error.kind() == std::io::ErrorKind::NotFound;
     let code =
         if is_missing { "environment.governance.missing" } else { "environment.governance.unreadable" };
@@ -147,7 +148,10 @@ fn tracker_code<S: Source>(source: &S, word: &str) -> String {
 
 async fn tracker<S: Source>(shared: &Shared<S>) -> Vec<Failure> {
     match shared.source.check().await {
-        Ok(()) => Vec::new(),
+        Ok(repository) => {
+            shared.note_public(repository.is_public);
+            Vec::new()
+        }
         Err(trouble) => vec![of_trouble(&shared.source, &trouble)],
     }
 }

@@ -1,29 +1,41 @@
-//! What is asked of git: a bounded call, never through a shell, never with a question to a person.
+//! The supervisor's questions to git, all of them through [`crate::git`].
 
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::process::Command;
+use tokio::sync::Mutex;
 
-/// Runs git in a folder; its output if it succeeds.
-pub async fn git(folder: &Path, arguments: &[&str], limit: Duration) -> io::Result<String> {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(folder).args(arguments).env("GIT_TERMINAL_PROMPT", "0").env("LC_ALL", "C");
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let verb = arguments.first().copied().unwrap_or_default();
-    let output = match tokio::time::timeout(limit, command.output()).await {
-        Ok(output) => output?,
-        Err(_) => {
-            let problem = format!("git {verb}: no answer within {} s", limit.as_secs());
-            return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
-        }
-    };
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+use crate::git::{Reach, Repository};
+
+/// The repositories of this process, each as it was when it was first asked: what an agent changes in one later does
+/// not count.
+static FOUND: Mutex<BTreeMap<PathBuf, Arc<Repository>>> = Mutex::const_new(BTreeMap::new());
+
+/// The repository that a folder lies in.
+pub async fn repository(folder: &Path) -> io::Result<Arc<Repository>> {
+    let mut found = FOUND.lock().await;
+    if let Some(repository) = found.get(folder) {
+        return Ok(Arc::clone(repository));
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().last().unwrap_or("no reason given");
-    Err(io::Error::other(format!("git {verb}: {said}")))
+    let repository = Repository::find(folder, None).await?;
+    let repository = Arc::new(repository.ok_or_else(|| io::Error::other("not a git repository"))?);
+    found.insert(folder.to_owned(), Arc::clone(&repository));
+    Ok(repository)
+}
+
+/// Asks git about the repository that a folder lies in; its output if it succeeds.
+pub async fn git(folder: &Path, arguments: &[&str], limit: Duration) -> io::Result<String> {
+    let bytes = repository(folder).await?.git(arguments).limit(limit).bytes().await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether a remote answers, at the URL that it had at start.
+pub async fn ask_remote(folder: &Path, name: &str, limit: Duration) -> io::Result<()> {
+    let repository = repository(folder).await?;
+    let url = repository.remote(name).ok_or_else(|| io::Error::other("no such remote"))?;
+    let ask = repository.git(["ls-remote", "--exit-code", "--", url, "HEAD"]).reach(Reach::Network);
+    ask.limit(limit).bytes().await.map(drop)
 }

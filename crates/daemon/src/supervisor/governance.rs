@@ -13,7 +13,7 @@ use serde_json::json;
 use sha2::Digest;
 
 use crate::config::GovernanceConfig;
-use crate::folders::read_beneath;
+use crate::files::read_beneath;
 
 /// No governance file is longer.
 const FILE_BYTES: u64 = 16 * 1_024 * 1_024;
@@ -81,6 +81,16 @@ pub fn compare(pin: &Files, found: &Files) -> Vec<Violation> {
     let added = found.keys().filter(|path| !pin.contains_key(*path));
     let added = added.map(|path| violation(path, format!("governance file '{path}' was never pinned")));
     changed.chain(added).collect()
+}
+
+/// No pin is there, and the configuration does not let a cycle set one.
+pub fn not_pinned() -> Violation {
+    Violation {
+        rule: Rule::Immutability,
+        message: "no governance file is pinned, and governance.pin is required: run rota supervise pin"
+            .to_owned(),
+        context: json!({ "pin": null }),
+    }
 }
 
 /// One hash for all files.

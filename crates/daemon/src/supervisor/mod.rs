@@ -2,16 +2,21 @@
 //! store is the lock, the label its mirror; the state file says where the cycles stand. What a cycle prints, keeps and
 //! sleeps is decided by `rota_core::cycle`.
 
+mod answers;
 mod claim;
 mod dispatch;
 pub mod environment;
 mod git;
 pub mod governance;
 mod reconcile;
+mod result;
+mod rivals;
 pub mod state_file;
 mod turn;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,11 +27,13 @@ use rota_core::{Caller, LeaseId, UnixMillis};
 use rota_store::Error;
 use rota_store::intents::Call;
 use rota_store::intents::issues::{EditIssue, Guard, NoteChange, SeenBoard};
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
+use tokio::time::Instant;
 
-use crate::config::SupervisorConfig;
+use crate::config::{LoopKind, SupervisorConfig};
 use crate::desk::Desk;
-use crate::signals::{Hangup, Signals};
+use crate::folders::Folders;
+use crate::signals::Signals;
 use crate::sources::{Source, Trouble};
 use governance::{Files, Rules};
 use state_file::{StateError, StateFile};
@@ -47,13 +54,21 @@ pub struct Shared<S> {
     pub source: S,
     /// What the supervisor goes by.
     pub config: SupervisorConfig,
-    /// Whether the loops that issues become work in worktrees of their own.
-    pub loops_have_worktrees: bool,
+    /// How the loops that issues become are run.
+    pub kind: LoopKind,
+    /// Where the daemon of this workspace keeps the worktrees of loops, if they may have some.
+    pub folders: Option<Folders>,
     /// Where the configuration is: paths count from here.
     pub folder: PathBuf,
     rules: Rules,
     held: Mutex<Option<LeaseId>>,
     pin: Mutex<Option<Files>>,
+    /// Whether anybody can open issues in the repository, as the tracker said last.
+    is_public: AtomicBool,
+    /// This store's name among the supervisors of the tracker.
+    identity: OnceCell<String>,
+    /// Issues that supervisors with other stores have, and until when they are not looked at again.
+    elsewhere: Mutex<BTreeMap<u64, Instant>>,
 }
 
 impl<S: Source> Shared<S> {
@@ -67,9 +82,35 @@ impl<S: Source> Shared<S> {
         folder: PathBuf,
     ) -> Result<Self, regex::Error> {
         let rules = Rules::new(&config.governance)?;
-        let (held, pin) = (Mutex::default(), Mutex::default());
-        let loops_have_worktrees = false;
-        Ok(Self { desk, call, agent, source, config, loops_have_worktrees, folder, rules, held, pin })
+        Ok(Self {
+            desk,
+            call,
+            agent,
+            source,
+            config,
+            kind: LoopKind::default(),
+            folders: None,
+            folder,
+            rules,
+            held: Mutex::default(),
+            pin: Mutex::default(),
+            is_public: AtomicBool::new(false),
+            identity: OnceCell::new(),
+            elsewhere: Mutex::default(),
+        })
+    }
+
+    fn note_public(&self, is_public: bool) {
+        self.is_public.store(is_public, Ordering::Relaxed);
+    }
+
+    fn is_public(&self) -> bool {
+        self.is_public.load(Ordering::Relaxed)
+    }
+
+    /// Whether anybody could have an issue of theirs selected.
+    fn is_open_to_everybody(&self) -> bool {
+        self.is_public() && self.config.filters.is_empty()
     }
 
     fn now(&self) -> UnixMillis {
@@ -132,6 +173,8 @@ pub enum Told {
     Cycle(Box<Summary>),
     /// Something a person may want to know.
     Warning(String),
+    /// A line for stderr that is no warning.
+    Notice(String),
 }
 
 /// Tells the outside; false if nobody listens any longer.
@@ -146,26 +189,33 @@ pub enum Until {
     Stopped,
 }
 
-/// Why the supervisor cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum SupervisorError {
-    /// Its state.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// Signals cannot be caught.
-    #[error("signals: {0}")]
-    Signals(std::io::Error),
+/// What asks the supervisor to end: the first time after the cycle under way, the second time at once.
+pub enum Stop {
+    /// Signals to this process.
+    Signals(Signals),
+    /// The daemon it runs in.
+    Channel(mpsc::Receiver<()>),
+}
+
+impl Stop {
+    /// Waits for the next request. A daemon that is gone has asked for the end.
+    pub async fn next(&mut self) {
+        match self {
+            Self::Signals(signals) => drop(signals.next().await),
+            Self::Channel(receiver) => drop(receiver.recv().await),
+        }
+    }
 }
 
 /// Runs cycles until it is told to end, or may not go on. Returns why the last cycle claimed nothing.
 pub async fn run<S: Source>(
     shared: Arc<Shared<S>>,
+    file: &StateFile,
     until: Until,
+    stop: &mut Stop,
     tell: &mut Teller<'_>,
-) -> Result<Option<FailureCode>, SupervisorError> {
-    let file = StateFile::take(&shared.folder.join(&shared.config.state_file))?;
+) -> Result<Option<FailureCode>, StateError> {
     let mut state = file.read_or_make(shared.config.cycle_interval_secs)?;
-    let mut signals = Signals::catch(Hangup::Ends).map_err(SupervisorError::Signals)?;
     let mut left = until;
     loop {
         let mut asked = 0;
@@ -174,38 +224,61 @@ pub async fn run<S: Source>(
             loop {
                 tokio::select! {
                     ended = &mut cycle => break Some(ended),
-                    _ = signals.next() => asked += 1,
+                    () = stop.next() => asked += 1,
                 }
-                // The cycle is bounded: the first signal lets it end, the second does not.
+                // The cycle is bounded: the first request lets it end, the second does not.
                 if asked > 1 {
                     break None;
                 }
             }
         };
         let Some(ended) = ended else { return Ok(Some(FailureCode::Exception)) };
-        file.write(&ended.state)?;
-        let is_heard = tell(Told::Lines(ended.lines)) && tell(Told::Cycle(Box::new(ended.summary)));
+        let (code, sleep_secs) = (ended.code, ended.sleep_secs);
+        let is_heard = conclude(file, ended.clone(), tell)?;
         state = ended.state;
         if let Until::Cycles(count) = &mut left {
             *count = count.saturating_sub(1);
         }
         if asked > 0 || left == Until::Cycles(0) || !is_heard {
-            return Ok(ended.code);
+            return Ok(code);
         }
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(ended.sleep_secs)) => {}
-            _ = signals.next() => return Ok(ended.code),
+            () = tokio::time::sleep(Duration::from_secs(sleep_secs)) => {}
+            () = stop.next() => return Ok(code),
         }
     }
 }
 
+/// Writes the state of a cycle that has ended and reports its last lines; false if nobody listens any longer.
+fn conclude(file: &StateFile, ended: Ended, tell: &mut Teller<'_>) -> Result<bool, StateError> {
+    file.write(&ended.state)?;
+    Ok(tell(Told::Lines(ended.lines)) && tell(Told::Cycle(Box::new(ended.summary))))
+}
+
+/// A cycle that failed before its first step, because the store cannot be opened. Returns how long to sleep, or none
+/// if nobody listens any longer.
+pub fn cycle_without_store(
+    file: &StateFile,
+    config: &SupervisorConfig,
+    problem: &str,
+    tell: &mut Teller<'_>,
+) -> Result<Option<Duration>, StateError> {
+    let before = file.read_or_make(config.cycle_interval_secs)?;
+    let mut cycle = Cycle::begin(before, settings(config), rota_store::clock::system_now());
+    tell(Told::Lines(cycle.take_lines()));
+    tell(Told::Warning(problem.to_owned()));
+    let ended = cycle.end(Ending::Exception);
+    let sleep = Duration::from_secs(ended.sleep_secs);
+    Ok(conclude(file, ended, tell)?.then_some(sleep))
+}
+
+fn settings(config: &SupervisorConfig) -> Settings {
+    Settings { interval_secs: config.cycle_interval_secs, claim_label: config.claim_label.clone() }
+}
+
 /// One cycle, cut off when its time is up. Its last lines are told by the caller, once the state is kept.
 pub async fn one_cycle<S: Source>(shared: &Arc<Shared<S>>, before: State, tell: &mut Teller<'_>) -> Ended {
-    let settings = Settings {
-        interval_secs: shared.config.cycle_interval_secs,
-        claim_label: shared.config.claim_label.clone(),
-    };
-    let cycle = Arc::new(Mutex::new(Cycle::begin(before, settings, shared.now())));
+    let cycle = Arc::new(Mutex::new(Cycle::begin(before, settings(&shared.config), shared.now())));
     let (told, mut news) = mpsc::unbounded_channel();
     let turn = Turn {
         shared: Arc::clone(shared),

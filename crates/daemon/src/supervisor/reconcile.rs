@@ -7,7 +7,7 @@ use rota_store::intents::issues::{BoardIssue, Mark, NoteChange};
 
 use super::Broken;
 use super::turn::Turn;
-use crate::sources::{Issue, Source, comment_once};
+use crate::sources::{Issue, Source};
 
 /// The tracker is asked about so many issues in a cycle; the rest waits for the next.
 const REPAIRS: u32 = 25;
@@ -16,7 +16,12 @@ impl<S: Source> Turn<S> {
     /// Whether anything had to be looked into.
     pub(super) async fn reconcile(&mut self) -> Result<bool, Broken> {
         let mut repairs = 0;
-        for issue in self.board.issues.clone() {
+        let mut issues = self.board.issues.clone();
+        // Each cycle begins elsewhere, so that issues which fail every time do not keep the others waiting.
+        let cycles = usize::try_from(self.cycle().ended_before()).unwrap_or(0);
+        let begin = cycles.wrapping_mul(REPAIRS as usize) % issues.len().max(1);
+        issues.rotate_left(begin);
+        for issue in issues {
             if repairs >= REPAIRS {
                 break;
             }
@@ -51,11 +56,12 @@ impl<S: Source> Turn<S> {
                 self.tell_parked(issue).await?;
                 Ok(true)
             }
-            (None, None) if issue.task.status == Status::Parked && !issue.note.is_told => {
+            (None, None) if issue.task.status != Status::Parked => Ok(false),
+            (None, None) if issue.note.is_told => self.look_for_answer(issue).await,
+            (None, None) => {
                 self.tell_parked(issue).await?;
                 Ok(true)
             }
-            (None, None) => Ok(false),
         }
     }
 
@@ -75,18 +81,19 @@ impl<S: Source> Turn<S> {
     /// An issue that we hold: is it still open, is the label still there, has its loop ended?
     async fn look_after(&mut self, issue: &BoardIssue, lease: &LeaseId) -> Result<bool, Broken> {
         let number = issue.note.number;
-        if self.open.get(&number).is_some_and(|listed| listed.is_claimed) {
+        let label = self.shared.config.claim_label.clone();
+        if self.open.get(&number).is_some_and(|listed| listed.has_label(&label)) {
             return self.follow_up(issue, lease).await;
         }
         // The list may be a little old: only what is read now counts.
         let found = self.shared.source.issue(number).await?;
-        let label = &self.shared.config.claim_label;
         match found {
-            Some(found) if found.is_open && found.has_label(label) => {
+            Some(found) if found.is_open && found.has_label(&label) => {
                 self.follow_up(issue, lease).await?;
             }
             Some(found) if found.is_open => {
                 self.warn(format!("#{number}: the label was taken away by somebody: released"));
+                self.withdraw(number).await?;
                 let release = Command::Release { caller: Caller::lease(lease.clone()) };
                 self.settle(lease, release, vec![NoteChange::LabelGone]).await?;
             }
@@ -103,31 +110,13 @@ impl<S: Source> Turn<S> {
         outcome: &str,
     ) -> Result<(), Broken> {
         if let Some(issue) = issue {
-            self.shared.source.remove_claim_label(issue).await?;
+            self.withdraw(issue.number).await?;
+            self.shared.source.remove_label(issue, &self.shared.config.claim_label).await?;
             self.relabelled.push((issue.number, false));
         }
         let result = Some(Json::of(&serde_json::json!({ "outcome": outcome })));
         let done = Command::Done { caller: Caller::lease(lease.clone()), result };
         self.settle(lease, done, vec![NoteChange::LabelGone, NoteChange::HandedTo(None)]).await?;
-        Ok(())
-    }
-
-    /// Says once in the tracker why an issue is left alone from now on.
-    async fn tell_parked(&mut self, issue: &BoardIssue) -> Result<(), Broken> {
-        if issue.task.status != Status::Parked || issue.note.is_told {
-            return Ok(());
-        }
-        let number = issue.note.number;
-        let reason = issue.task.parked_reason.as_deref().unwrap_or("no reason given");
-        let text = format!(
-            "Rota leaves this issue alone from now on: {}\n\nOnce that is put right, `rota task reset '{}'` brings \
-             it back.",
-            rota_core::text::escaped(reason),
-            issue.task.id
-        );
-        let mark = format!("parked after {}", issue.task.fence);
-        comment_once(&self.shared.source, number, &mark, &text).await?;
-        self.note_free(&issue.task.id, NoteChange::Told).await?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use rota_core::cycle::{BadState, State};
+use rota_core::cycle::{BadState, Standing, State};
 use rustix::fs::{FlockOperation, flock};
 use sha2::Digest;
 
@@ -105,6 +105,18 @@ impl StateFile {
     }
 }
 
+/// Where the cycles of a state file stand; none if there is no readable one. Takes no lock and writes nothing.
+pub fn standing(path: &Path) -> Option<Standing> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(STATE_BYTES).read_to_string(&mut text).ok()?;
+    let state = State::parse(&text).ok()?;
+    let lock = File::open(beside(path, ".lock"));
+    let running = lock.is_ok_and(|lock| {
+        flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    });
+    Some(Standing::of(&state, running))
+}
+
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
@@ -126,7 +138,10 @@ mod tests {
         let state = State { cycle_count: 3, ..State::fresh(30) };
         file.write(&state).unwrap();
         assert_eq!(file.read_or_make(30).unwrap(), state);
+        assert_eq!(standing(&path), Some(Standing::of(&state, true)));
         drop(file);
+        assert_eq!(standing(&path), Some(Standing::of(&state, false)));
+        assert_eq!(standing(&path.with_extension("none")), None);
         let file = StateFile::take(&path).unwrap();
         for torn in ["", "{\"cycle_count\": 3", "\u{0}\u{0}"] {
             std::fs::write(&path, torn).unwrap();

@@ -4,21 +4,23 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rota_core::cycle::{Cycle, Reported, Rule, Selected, Step};
-use rota_core::transition::{Command, FAILED_REASON};
-use rota_core::{Caller, LeaseId, Status};
+use rota_core::text::escaped;
+use rota_core::transition::Command;
+use rota_core::{Caller, Json, LeaseId, Status};
 use rota_store::intents::claim::ReclaimExpired;
 use rota_store::intents::issues::{
-    Board, ClaimIssue, ClaimedIssue, EditIssue, Guard, KeepLeases, NoteChange, NoteViolation, PinGovernance,
-    QUEUE, ReadRecord, SeenBoard,
+    Board, ClaimIssue, ClaimedIssue, EditIssue, Guard, KeepLeases, NoteChange, NoteViolation, PINNED_ANEW,
+    PinGovernance, Pinned, QUEUE, ReadRecord, SeenBoard,
 };
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::governance::{self, Files, Violation};
 use super::{Broken, Shared, Told, environment};
-use crate::sources::{Issue, OpenIssues, Source, Trouble};
+use crate::sources::{Issue, Listed, OpenIssues, Source, Trouble};
 
-/// Issues that turn out to be taken are passed over, so many in a cycle.
-const PASSED_OVER: usize = 25;
+/// Looking for an issue that is still free may take one part of so many of a cycle's time; the next cycle goes on.
+const SELECTION_SHARE: u32 = 3;
 
 /// What one cycle works with.
 pub(super) struct Turn<S> {
@@ -40,6 +42,15 @@ pub(super) struct Chosen {
     pub lease: LeaseId,
     /// As it was read after the lease was taken.
     pub issue: Result<Issue, Trouble>,
+}
+
+/// A candidate as it is now.
+enum Closer {
+    Free(Box<Issue>),
+    /// Somebody works on it, or it does not pass the filters any more.
+    Taken,
+    /// It is no open issue any more, and why.
+    Over(&'static str),
 }
 
 impl<S: Source> Turn<S> {
@@ -69,7 +80,7 @@ impl<S: Source> Turn<S> {
         }
     }
 
-    fn cycle(&self) -> std::sync::MutexGuard<'_, Cycle> {
+    pub(super) fn cycle(&self) -> std::sync::MutexGuard<'_, Cycle> {
         self.cycle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,19 +134,38 @@ impl<S: Source> Turn<S> {
         };
         let pin = match self.pin().await? {
             Some(pin) => pin,
-            None if may_pin => {
-                let pin = PinGovernance {
-                    call: shared.call.clone(),
-                    source: shared.source.key(),
-                    files: found.clone(),
-                    only_first: true,
-                };
-                shared.desk.perform(pin).await?
-            }
+            None if may_pin && !shared.config.governance.requires_pin => self.pin_found(&found).await?,
+            None if may_pin => return Ok(vec![governance::not_pinned()]),
             None => Files::new(),
         };
         shared.remember_pin(&pin);
         Ok(governance::compare(&pin, &found))
+    }
+
+    /// Pins the files as they are, and reports it. A state file that counts cycles knew a pin, so this one is suspect.
+    async fn pin_found(&self, found: &Files) -> Result<Files, Broken> {
+        let shared = &self.shared;
+        let cycles = self.cycle().ended_before();
+        let reason = match cycles {
+            0 => "the first start".to_owned(),
+            count => format!("{PINNED_ANEW}: the store had no pin, but the state file counts {count} cycles"),
+        };
+        let pin = PinGovernance {
+            call: shared.call.clone(),
+            source: shared.source.key(),
+            files: found.clone(),
+            only_first: true,
+            reason,
+        };
+        let Pinned { files, is_new } = shared.desk.perform(pin).await?;
+        for (file, hash) in files.iter().filter(|_| is_new) {
+            let line = format!("{} {hash} by {}", escaped(file), escaped(&shared.agent));
+            match cycles {
+                0 => self.tell(Told::Notice(format!("pinned: {line}"))),
+                _ => self.warn(format!("{PINNED_ANEW}: {line}")),
+            }
+        }
+        Ok(files)
     }
 
     /// The pin in force; the one that was seen last while the store is away.
@@ -197,7 +227,7 @@ impl<S: Source> Turn<S> {
         Ok(())
     }
 
-    async fn look(&mut self) -> Result<(), Broken> {
+    pub(super) async fn look(&mut self) -> Result<(), Broken> {
         let shared = &self.shared;
         let board = Board { call: shared.call.clone(), source: shared.source.key() };
         self.board = shared.desk.perform(board).await?;
@@ -210,8 +240,23 @@ impl<S: Source> Turn<S> {
         if self.board.is_full {
             return Ok(None);
         }
-        for number in self.candidates().into_iter().take(PASSED_OVER) {
-            let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.shared);
+        if shared.is_open_to_everybody() {
+            self.warn(
+                "the repository is public and no filter is set, so anybody could have agents work on an issue: \
+                 nothing is selected until supervisor.labels, supervisor.authors or supervisor.milestone is set",
+            );
+            return Ok(None);
+        }
+        let runtime = std::time::Duration::from_secs(shared.config.cycle_max_runtime_secs);
+        let deadline = Instant::now() + runtime / SELECTION_SHARE;
+        for number in self.candidates() {
+            if Instant::now() > deadline {
+                self.warn(
+                    "too many issues in the list are gone or taken: the next cycle goes on behind them",
+                );
+                return Ok(None);
+            }
             let title = self.open.get(&number).map_or(String::new(), |listed| listed.title.clone());
             let task = match self.take_lease(number, &title).await? {
                 ClaimedIssue::Granted(task) => task,
@@ -220,19 +265,48 @@ impl<S: Source> Turn<S> {
             };
             let Some(lease) = task.lease() else { continue };
             shared.hold(Some(lease.clone()));
-            let issue = match shared.source.issue(number).await {
-                Ok(Some(issue)) if self.is_free(&issue) => Ok(issue),
-                Ok(_) => {
+            let issue = match self.look_closer(number).await {
+                Ok(Closer::Free(issue)) => Ok(*issue),
+                Ok(Closer::Taken) => {
                     self.give_back(&lease).await?;
                     continue;
                 }
-                Err(trouble) => Err(trouble),
+                Ok(Closer::Over(outcome)) => {
+                    self.settle_gone(number, &lease, outcome).await?;
+                    continue;
+                }
+                Err(Broken::Tracker(trouble)) => Err(trouble),
+                Err(broken) => return Err(broken),
             };
             let title = issue.as_ref().map_or(title, |issue| issue.title.clone());
             self.chosen = Some(Chosen { number, lease, issue });
             return Ok(Some(Selected { number, title }));
         }
         Ok(None)
+    }
+
+    /// Reads an issue whose lease was taken: the list may be a little old.
+    async fn look_closer(&self, number: u64) -> Result<Closer, Broken> {
+        let Some(issue) = self.shared.source.issue(number).await? else {
+            return Ok(Closer::Over("gone from the tracker"));
+        };
+        if !issue.is_open {
+            return Ok(Closer::Over("closed in the tracker"));
+        }
+        if !self.is_free(&issue) || self.is_claimed_elsewhere(number).await? {
+            return Ok(Closer::Taken);
+        }
+        Ok(Closer::Free(Box::new(issue)))
+    }
+
+    /// An issue that is gone or closed is done, and is not looked at again because an old list has it.
+    async fn settle_gone(&self, number: u64, lease: &LeaseId, outcome: &str) -> Result<(), Broken> {
+        let result = Some(Json::of(&serde_json::json!({ "outcome": outcome })));
+        let done = Command::Done { caller: Caller::lease(lease.clone()), result };
+        self.settle(lease, done, vec![NoteChange::LabelGone]).await?;
+        self.shared.hold(None);
+        self.shared.source.forget(number).await;
+        Ok(())
     }
 
     /// The list may be older than the end of an issue: one that was done starts over only if it is open again now.
@@ -255,7 +329,7 @@ impl<S: Source> Turn<S> {
         if claim.reopens { Ok(shared.desk.perform(claim).await?) } else { Ok(claimed) }
     }
 
-    /// Open issues without the label that the store knows nothing against, lowest first.
+    /// Open issues without the label that pass the filters and that the store knows nothing against, lowest first.
     fn candidates(&self) -> Vec<u64> {
         let is_held = |issue: &&rota_store::intents::issues::BoardIssue| {
             let waits = issue.task.next_eligible_at.is_some_and(|due| due > self.board.now);
@@ -268,14 +342,24 @@ impl<S: Source> Turn<S> {
         let relabelled = |number: &u64| {
             self.relabelled.iter().rev().find(|(other, _)| other == number).map(|(_, labelled)| *labelled)
         };
-        let is_free =
-            |number: &u64, listed: bool| !held.contains(number) && !relabelled(number).unwrap_or(listed);
-        let open = self.open.iter().filter(|(number, listed)| is_free(number, listed.is_claimed));
-        open.map(|(number, _)| *number).take(PASSED_OVER).collect()
+        let config = &self.shared.config;
+        let is_free = |number: &u64, listed: &Listed| {
+            let is_claimed = relabelled(number).unwrap_or_else(|| listed.has_label(&config.claim_label));
+            !held.contains(number)
+                && !is_claimed
+                && listed.passes(&config.filters)
+                && !self.is_known_elsewhere(*number)
+        };
+        let open = self.open.iter().filter(|(number, listed)| is_free(number, listed));
+        open.map(|(number, _)| *number).collect()
     }
 
     fn is_free(&self, issue: &Issue) -> bool {
-        issue.is_open && !issue.is_pull_request && !issue.has_label(&self.shared.config.claim_label)
+        let config = &self.shared.config;
+        issue.is_open
+            && !issue.is_pull_request
+            && !issue.has_label(&config.claim_label)
+            && issue.passes(&config.filters)
     }
 
     /// Somebody was faster: no label was set, and no attempt is counted.
@@ -312,28 +396,36 @@ impl<S: Source> Turn<S> {
         if violations.is_empty() {
             return Ok(Ok(()));
         }
-        let lease = chosen.lease.clone();
+        let (lease, read) = (chosen.lease.clone(), NoteChange::Read(issue.text_hash()));
         self.note_violations(&violations).await;
-        self.reject(&lease, &violations, vec![NoteChange::LabelGone]).await?;
+        self.reject(&lease, &violations, vec![NoteChange::LabelGone, read]).await?;
         Ok(governance::verdict(&violations))
     }
 
-    /// Gives the lease back after a violation. An issue that is itself at fault has one attempt less.
+    /// Gives the lease back after a violation. An issue that is itself at fault is parked after `gate_attempts`.
     pub(super) async fn reject(
         &self,
         lease: &LeaseId,
         violations: &[Violation],
-        changes: Vec<NoteChange>,
+        mut changes: Vec<NoteChange>,
     ) -> Result<(), Broken> {
         let caller = Caller::lease(lease.clone());
         let is_own =
             |violation: &&Violation| !matches!(violation.rule, Rule::ContextLoading | Rule::Immutability);
         let command = match violations.iter().find(is_own) {
-            Some(violation) => Command::Fail {
-                caller,
-                reason: Some(format!("governance: {}: {}", violation.rule.word(), violation.message)),
-                default_reason: FAILED_REASON,
-            },
+            Some(violation) => {
+                let known = self.board.issues.iter().find(|issue| issue.task.id == lease.task);
+                let refusals = known.map_or(0, |issue| issue.note.gate_refusals).saturating_add(1);
+                let limit = self.shared.config.gate_attempts;
+                let is_last = refusals >= limit;
+                changes.push(NoteChange::GateRefusals(if is_last { 0 } else { refusals }));
+                let reason = format!(
+                    "governance: {}: {} (attempt {refusals}/{limit})",
+                    violation.rule.word(),
+                    violation.message
+                );
+                if is_last { Command::Park { caller, reason } } else { Command::Release { caller } }
+            }
             None => Command::Release { caller },
         };
         self.settle(lease, command, changes).await?;

@@ -1,20 +1,22 @@
 //! One command for one task: the task on its input, its output passed on.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use rota_core::text::escaped_lines;
 use rota_core::{LeaseId, Task};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::watch;
 
 use super::Work;
+use crate::boot::BootTime;
 use crate::runner::environment::Environment;
 use crate::runner::output::drain;
 use crate::runner::process::status_of;
 use crate::shim::attend::{self, End, Pipes, Shims, Streams};
-use crate::shim::orders::Orders;
+use crate::shim::orders::OrderReceiver;
 use crate::shim::record::{self, Run, Step, Tenure, Why};
 
 /// How much of a line is kept; results are smaller.
@@ -43,6 +45,8 @@ pub enum Ended {
     Stopped,
     /// Its shim was killed, and what it left behind was ended.
     Lost,
+    /// Its shim was stopped by a signal, and the command was ended.
+    ShimStopped,
 }
 
 /// Where its output goes.
@@ -79,6 +83,8 @@ pub fn run_of(work: &Work, lease: &LeaseId, until: Tenure) -> Run {
         steps: vec![Step { argv: work.argv.clone(), output: None, output_bytes: 0, timeout_ms: None }],
         exit: None,
         until,
+        user: None,
+        started: BootTime::now(),
         marker,
     }
 }
@@ -90,7 +96,7 @@ pub async fn run(
     environment: Environment,
     input: String,
     sink: Sink,
-    orders: watch::Receiver<Orders>,
+    orders: OrderReceiver,
 ) -> JobEnd {
     let failed = |error| JobEnd { ended: Err(error), last_line: None, last_error_line: None };
     let started = Streams::piped()
@@ -141,6 +147,7 @@ fn meaning(end: End) -> std::io::Result<Ended> {
         End::Known(exit) => match exit.why {
             Why::Ended => Ended::Exited(status_of(exit.steps.last().copied().unwrap_or_default())),
             Why::CannotStart { error } => return Err(std::io::Error::from_raw_os_error(error)),
+            Why::ShimStopped => Ended::ShimStopped,
             Why::Stopped | Why::LeaseLost | Why::TimedOut => Ended::Stopped,
         },
     })
@@ -150,13 +157,17 @@ fn meaning(end: End) -> std::io::Result<Ended> {
 struct Lines {
     prefix: Option<String>,
     to_stderr: bool,
+    /// A terminal must not be steered by what a command prints; other readers get the bytes as they are.
+    is_terminal: bool,
     partial: Vec<u8>,
     last: Vec<u8>,
 }
 
 impl Lines {
     fn new(prefix: Option<String>, to_stderr: bool) -> Self {
-        Self { prefix, to_stderr, partial: Vec::new(), last: Vec::new() }
+        let is_terminal =
+            if to_stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() };
+        Self { prefix, to_stderr, is_terminal, partial: Vec::new(), last: Vec::new() }
     }
 
     fn take(&mut self, bytes: &[u8]) -> std::io::Result<()> {
@@ -180,7 +191,8 @@ impl Lines {
     /// A reader that went away does not stop the work.
     fn pass_on(&self, line: &[u8]) {
         let prefix = self.prefix.as_deref().unwrap_or_default().as_bytes();
-        let whole: Vec<u8> = [prefix, line].concat();
+        let shown = if self.is_terminal { escaped_lines(line) } else { Cow::Borrowed("") };
+        let whole = [prefix, if self.is_terminal { shown.as_bytes() } else { line }].concat();
         if self.to_stderr {
             drop(std::io::stderr().lock().write_all(&whole));
         } else {

@@ -23,7 +23,7 @@ use rota_store::intents::Call;
 use rota_store::intents::claim::Grant;
 use rota_store::intents::policy::CurrentPolicy;
 use rota_store::{AnyStore, Error, Outcome};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::changes::{Changes, at};
@@ -32,8 +32,8 @@ use crate::desk::Desk;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
 use crate::shim::attend::Shims;
-use crate::shim::orders::Orders;
-use crate::signals::{Hangup, Signals};
+use crate::shim::orders::{self, OrderSender, Orders};
+use crate::signals::{Hangup, PARTING, Signals};
 use crate::tenure::{HeldLease, Sent};
 use job::JobEnd;
 use turn::Turn;
@@ -126,6 +126,11 @@ pub enum Progress {
         /// What it says.
         problem: String,
     },
+    /// The shim of a command does not answer, so that its lease is not renewed.
+    Silent {
+        /// The lease.
+        lease: LeaseId,
+    },
     /// Nothing to do for now.
     Idle,
     /// No more is begun.
@@ -143,7 +148,7 @@ pub struct Summary {
 
 /// A command under way, or one that has ended and is not settled yet.
 struct Running {
-    orders: watch::Sender<Orders>,
+    orders: OrderSender,
     started: Instant,
     lease: HeldLease,
     /// As companions know it, once they were told.
@@ -157,11 +162,11 @@ impl Running {
     /// The lease was granted or renewed.
     fn extend(&mut self, lease: HeldLease) {
         self.lease = lease;
-        self.orders.send_modify(|orders| orders.until = lease.tenure);
+        self.orders.extend(lease.tenure);
     }
 
     fn stop(&self, urgency: Urgency) {
-        self.orders.send_modify(|orders| orders.end = orders.end.max(Some(urgency)));
+        self.orders.end(urgency);
     }
 }
 
@@ -184,6 +189,8 @@ struct Worker<'a> {
     patience: (Instant, Duration),
     summary: Summary,
     stopping: Option<Urgency>,
+    /// When a store that does not answer is no longer waited for, once we were told to stop.
+    stop_by: Option<Instant>,
     failed: Option<Error>,
 }
 
@@ -197,7 +204,8 @@ pub async fn run(
     let mut changes = Changes::watch(&store).await?;
     let mut signals = Signals::catch(Hangup::Ends)
         .map_err(|error| Refusal::BadValue { problem: format!("signals: {error}") })?;
-    let desk = Desk { store };
+    // It asks again by itself, and goes on with its commands meanwhile.
+    let desk = Desk { store: store.impatient() };
     let give_up_after = give_up_after(&desk, &work).await?;
     let (ends, mut ended) = mpsc::unbounded_channel();
     let mut worker = Worker {
@@ -214,6 +222,7 @@ pub async fn run(
         patience: (Instant::now(), turn::FIRST_WAIT),
         summary: Summary::default(),
         stopping: None,
+        stop_by: None,
         failed: None,
     };
     let mut under_way: Option<Turn> = None;
@@ -277,7 +286,8 @@ impl Worker<'_> {
     /// When there is something to do that nobody tells us of.
     fn next_moment(&self) -> Option<Instant> {
         let unsettled = self.running.values().any(|job| job.end.is_some()) || (self.look && self.room() > 0);
-        let renewals = self.running.values().filter(|job| job.is_held).map(|job| job.lease.renew_at);
+        let renewals = self.running.values().filter(|job| job.is_held && job.end.is_none());
+        let renewals = renewals.map(|job| job.orders.next_step_at(&job.lease));
         let due = renewals.chain(self.cooling.values().copied()).min();
         let due = if unsettled { Some(self.patience.0) } else { due };
         due.map(|moment| moment.max(self.patience.0))
@@ -290,7 +300,7 @@ impl Worker<'_> {
         let Some(lease) = task.lease() else { return };
         self.cooling.remove(&task.id);
         let held = HeldLease::of(task, sent);
-        let (orders, told) = watch::channel(Orders { until: held.tenure, end: self.stopping });
+        let (orders, told) = orders::channel(Orders { until: held.tenure, end: self.stopping, ping: 0 });
         let failures = self.failures.get(&task.id).copied().unwrap_or(0);
         let end = if self.stopping.is_some() {
             Some(Verdict::interrupted(&lease))
@@ -385,6 +395,7 @@ impl Worker<'_> {
             (self.tell)(Progress::Stopping);
         }
         self.stopping = self.stopping.max(Some(urgency));
+        self.stop_by.get_or_insert_with(|| Instant::now() + PARTING);
         for job in self.running.values() {
             job.stop(urgency);
         }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::verdict::{self, Verdict};
 use super::{Progress, Worker};
 use crate::runner::terminate::Urgency;
-use crate::tenure::{HeldLease, Sent};
+use crate::tenure::{HeldLease, Renewal, Sent};
 
 /// The first wait after the store did not answer, doubled up to the longest.
 pub const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -52,18 +52,7 @@ impl Worker<'_> {
             self.cooling.retain(|_, due| *due > since);
             self.look = true;
         }
-        let due = |(lease, job): (&LeaseId, &super::Running)| {
-            let command = match &job.end {
-                Some(verdict) => verdict.command.clone(),
-                None if job.is_held && job.lease.renew_at <= since => {
-                    Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None }
-                }
-                None => return None,
-            };
-            Some(Step { id: lease.task.clone(), command })
-        };
-        let due: Vec<(LeaseId, Step)> =
-            self.running.iter().filter_map(|job| Some((job.0.clone(), due(job)?))).collect();
+        let due = self.due_steps(since);
         let room = if self.look || !due.is_empty() { self.room() } else { 0 };
         if due.is_empty() && room == 0 {
             return None;
@@ -75,6 +64,30 @@ impl Worker<'_> {
         let answer = tokio::spawn(async move { desk.perform(settle).await });
         self.look = false;
         Some(Turn { sent, leases, room, answer })
+    }
+
+    /// Outcomes, and renewals of the leases whose shims answer.
+    fn due_steps(&mut self, now: Instant) -> Vec<(LeaseId, Step)> {
+        let (mut due, mut silent) = (Vec::new(), Vec::new());
+        for (lease, job) in &mut self.running {
+            let command = match &job.end {
+                Some(verdict) => verdict.command.clone(),
+                None if !job.is_held => continue,
+                None => match job.orders.renewal(&mut job.lease, now) {
+                    Renewal::Due => Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None },
+                    Renewal::NotYet => continue,
+                    Renewal::Silent => {
+                        silent.push(lease.clone());
+                        continue;
+                    }
+                },
+            };
+            due.push((lease.clone(), Step { id: lease.task.clone(), command }));
+        }
+        for lease in silent {
+            (self.tell)(Progress::Silent { lease });
+        }
+        due
     }
 
     fn claim(&self, limit: usize) -> Claim {
@@ -180,7 +193,11 @@ impl Worker<'_> {
         let may_pass = matches!(&error, Error::Fault(fault) if fault.exit_code() == 75);
         let is_patient = match self.stopping {
             None => true,
-            Some(Urgency::Ask) => self.running.values().any(|job| job.lease.expires_at > Instant::now()),
+            Some(Urgency::Ask) => {
+                let now = Instant::now();
+                self.stop_by.is_none_or(|at| now < at)
+                    && self.running.values().any(|job| job.lease.expires_at > now)
+            }
             Some(Urgency::Tell) => false,
         };
         let wait = self.patience.1;

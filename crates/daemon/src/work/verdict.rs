@@ -1,9 +1,10 @@
 //! What the end of a command means for its task.
 
-use rota_core::transition::{Command, FAILED_REASON};
+use rota_core::transition::{Command, FAILED_REASON, RateLimit};
 use rota_core::{Caller, Json, LeaseId, Outcome};
 
 use super::job::{Ended, JobEnd};
+use crate::iteration::SHIM_STOPPED;
 use crate::runner::process::{Meaning, in_words};
 
 /// The word for a failure.
@@ -32,6 +33,7 @@ impl Verdict {
         let status = match end.ended {
             Ok(Ended::Exited(status)) => status,
             Ok(Ended::Stopped) => return Self::interrupted(lease),
+            Ok(Ended::ShimStopped) => return Self::failed(lease, SHIM_STOPPED.to_owned()),
             Ok(Ended::Lost) => return Self::failed(lease, "its shim was killed".to_owned()),
             Err(error) => return Self::failed(lease, format!("cannot be run: {error}")),
         };
@@ -42,7 +44,7 @@ impl Verdict {
                 Self { outcome: "done", detail: None, command: Command::Done { caller, result } }
             }
             Meaning::RateLimited => {
-                let command = Command::RateLimit { caller, blocked_until: None };
+                let command = Command::RateLimit { caller, limit: RateLimit::default() };
                 Self { outcome: "rate_limited", detail: None, command }
             }
             Meaning::NeedsPerson => {

@@ -2,11 +2,11 @@
 
 use rota_core::Status;
 use rota_core::cycle::FailureCode;
-use rota_daemon::config::DispatchConfig;
+use rota_core::transition::Command;
 use rota_store::intents::issues::Mark;
 use rota_testbed::tracker::Dialect;
 
-use crate::support::{LABEL, Place, gitea, github, tracker};
+use crate::support::{LABEL, Place, dispatch, gitea, github, tracker};
 
 const KEY: &str = "gitea/acme/shop";
 
@@ -156,57 +156,34 @@ async fn governance_that_changes_during_a_cycle() {
     assert_eq!(place.board(KEY).await[0].task.attempts, 0, "it was not the issue's fault");
 }
 
-/// A loop that has failed gives the issue back with a comment, one that is done closes it.
+/// A loop that has failed gives the issue back with a comment; one that is done closes it, and the comment names branch,
+/// commits and diffstat. A result without a commit is refused.
 #[tokio::test]
 async fn results_reach_the_tracker() {
     let place = Place::new();
     let tracker = tracker(Dialect::GitHub, 1);
-    let own = github(&place, &tracker, "a");
-    let mut config = own.shared.config.clone();
-    config.dispatch =
-        Some(DispatchConfig { kind: "ralph".into(), allowed_files: Vec::new(), commit_message: None });
-    let rota_daemon::config::SourceConfig::Tracker(tracked) = config.source.clone() else { panic!() };
-    let token = rota_store::Secret::from(rota_testbed::tracker::TOKEN);
-    let connection =
-        rota_daemon::sources::Connection::new(&tracked, &token, crate::support::patience()).unwrap();
-    let source = rota_daemon::sources::github::GitHub::new(connection, tracked, LABEL.into());
-    let mut supervisor = crate::support::Supervisor::new(&place, "a", source, config);
+    let mut supervisor = github(&place, &tracker, "a").with(|config| config.dispatch = Some(dispatch()));
     assert_eq!(supervisor.claim().await, Ok(1));
-    let settle = |fence: u32, done: bool| {
-        let desk = place.desk.clone();
-        async move {
-            use rota_core::transition::Command;
-            use rota_store::intents::claim::Claim;
-            let claim = Claim {
-                call: Place::call(),
-                queue: "loops".into(),
-                limit: 1,
-                agent: None,
-                ttl_ms: None,
-                wanted: Default::default(),
-                host: None,
-            };
-            let granted = desk.perform(claim).await.unwrap().remove(0).task;
-            assert_eq!(granted.id.as_str(), format!("github/acme/shop#1-{fence}"));
-            let caller = rota_core::Caller::lease(granted.lease().unwrap());
-            let command = if done {
-                Command::Done { caller, result: None }
-            } else {
-                Command::Exhaust { caller, reason: "not passed after 3 iterations".into() }
-            };
-            let settle = rota_store::intents::settle::Settle::one(Place::call(), granted.id, command);
-            desk.perform(settle).await.unwrap().steps.remove(0).unwrap();
-        }
-    };
-    settle(1, false).await;
+    let failed = |caller| Command::Exhaust { caller, reason: "not passed after 3 iterations".into() };
+    let done = |caller| Command::Done { caller, result: None };
+    place.settle_loop("github/acme/shop#1-1", failed).await;
     assert_eq!(supervisor.claim().await, Ok(1), "open again, and claimed again");
     let comments = tracker.with(|world| world.issues[&1].comments.clone());
     assert!(comments[0].contains("the loop is failed: not passed after 3 iterations"), "{comments:?}");
-    settle(2, true).await;
+    place.settle_loop("github/acme/shop#1-2", done).await;
+    assert_eq!(supervisor.claim().await, Ok(1), "nothing was delivered");
+    let comments = tracker.with(|world| world.issues[&1].comments.clone());
+    assert!(comments[1].contains("is not accepted: there is no commit"), "{comments:?}");
+    place.commit("src/login.rs", "fixed\n");
+    place.settle_loop("github/acme/shop#1-3", done).await;
     assert_eq!(supervisor.claim().await, Err(FailureCode::NoTasks));
     tracker.with(|world| {
         assert!(!world.issues[&1].is_open && !world.has_label(1, LABEL));
-        assert!(world.issues[&1].comments[1].contains("0 commits, 0 files changed"));
+        let closing = &world.issues[&1].comments[2];
+        assert_eq!(world.issues[&1].comments.len(), 3, "no claim is left");
+        for part in ["1 commit on branch m", "add src/login.rs", "src/login.rs | 1 +", "1 insertion(+)"] {
+            assert!(closing.contains(part), "{part}: {closing:?}");
+        }
     });
 }
 

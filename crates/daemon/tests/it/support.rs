@@ -1,14 +1,15 @@
 //! A repository, a store, and supervisors of a tracker on this machine.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rota_core::cycle::{Ended, FailureCode, State};
-use rota_core::{Policy, Status};
+use rota_core::transition::Command;
+use rota_core::{Caller, Policy, Status, TaskId};
 use rota_daemon::config::{
-    GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind,
+    DispatchConfig, FilterConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace,
+    TrackerConfig, TrackerKind,
 };
 use rota_daemon::desk::Desk;
 use rota_daemon::sources::gitea::Gitea;
@@ -16,8 +17,11 @@ use rota_daemon::sources::github::GitHub;
 use rota_daemon::sources::{Connection, Patience, Source};
 use rota_daemon::supervisor::{Shared, Told, one_cycle};
 use rota_store::intents::Call;
+use rota_store::intents::claim::Claim;
 use rota_store::intents::issues::{Board, BoardIssue};
 use rota_store::intents::policy::PublishPolicy;
+use rota_store::intents::read::Show;
+use rota_store::intents::settle::Settle;
 use rota_store::{AnyStore, Location, Secret};
 use rota_testbed::tracker::{Dialect, TOKEN, Tracker};
 use tempfile::TempDir;
@@ -35,6 +39,7 @@ impl Place {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(".rota")).unwrap();
+        std::fs::write(folder.path().join(".rota/.gitignore"), "*\n").unwrap();
         let store = AnyStore::open(&Location::Sqlite(folder.path().join(".rota/rota.db"))).unwrap();
         Self::on(folder, store)
     }
@@ -67,6 +72,43 @@ impl Place {
         Call::in_scope("default")
     }
 
+    /// Ends the one loop that can be granted.
+    pub async fn settle_loop(&self, id: &str, command: impl FnOnce(Caller) -> Command) {
+        let claim = Claim {
+            call: Self::call(),
+            queue: "loops".into(),
+            limit: 1,
+            agent: None,
+            ttl_ms: None,
+            wanted: Default::default(),
+            host: None,
+        };
+        let granted = self.desk.perform(claim).await.unwrap().remove(0).task;
+        assert_eq!(granted.id.as_str(), id);
+        let command = command(Caller::lease(granted.lease().unwrap()));
+        let settle = Settle::one(Self::call(), granted.id, command);
+        self.desk.perform(settle).await.unwrap().steps.remove(0).unwrap();
+    }
+
+    /// What a loop is told to do.
+    pub async fn prompt(&self, id: &str) -> String {
+        let show = Show { call: Self::call(), id: TaskId::from_stored(id.to_owned().into()) };
+        let (view, _) = self.desk.perform(show).await.unwrap();
+        view.task.description.unwrap().to_string()
+    }
+
+    /// Commits a file with this text.
+    pub fn commit(&self, path: &str, text: &str) {
+        let full = self.folder.path().join(path);
+        std::fs::create_dir_all(full.parent().unwrap()).unwrap();
+        std::fs::write(full, text).unwrap();
+        git(self.folder.path(), &["add", "--", path]);
+        git(
+            self.folder.path(),
+            &["-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qm", &format!("add {path}")],
+        );
+    }
+
     /// So many leases at once.
     pub async fn allow(&self, ceiling: u32) {
         let text =
@@ -88,13 +130,14 @@ impl Place {
 }
 
 fn git(folder: &Path, arguments: &[&str]) {
-    let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().unwrap();
+    let output = std::process::Command::new("git").arg("-C").arg(folder).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 pub fn tracker_config(kind: TrackerKind, api_base: String) -> TrackerConfig {
     let token = TokenPlace::Variable("UNUSED".to_owned());
-    TrackerConfig { kind, api_base, owner: "acme".into(), repo: "shop".into(), token }
+    let (owner, repo) = ("acme".into(), "shop".into());
+    TrackerConfig { kind, api_base, owner, repo, token, allows_shared_token_file: false }
 }
 
 /// Impatient, because the other side is on this machine.
@@ -111,8 +154,16 @@ pub fn config(source: TrackerConfig) -> SupervisorConfig {
         governance: GovernanceConfig::default(),
         claim_label: LABEL.into(),
         check_remote: false,
+        filters: FilterConfig::default(),
+        gate_attempts: 3,
+        in_up: false,
         dispatch: None,
     }
+}
+
+/// Hands issues to loops of kind `ralph`, which may change anything.
+pub fn dispatch() -> DispatchConfig {
+    DispatchConfig { kind: "ralph".into(), allowed_files: Vec::new(), commit_message: None }
 }
 
 /// A supervisor, and where its cycles stand.
@@ -120,6 +171,7 @@ pub struct Supervisor<S> {
     pub shared: Arc<Shared<S>>,
     pub state: State,
     pub warnings: Vec<String>,
+    pub notices: Vec<String>,
 }
 
 impl<S: Source> Supervisor<S> {
@@ -127,24 +179,31 @@ impl<S: Source> Supervisor<S> {
         let call = Call { actor: Some(agent.to_owned()), ..Place::call() };
         let folder = place.folder.path().to_owned();
         let shared = Shared::new(place.desk.clone(), call, agent.to_owned(), source, config, folder).unwrap();
-        Self { shared: Arc::new(shared), state: State::fresh(60), warnings: Vec::new() }
+        Self { shared: Arc::new(shared), state: State::fresh(60), warnings: Vec::new(), notices: Vec::new() }
+    }
+
+    /// With another configuration; nothing has used it yet.
+    pub fn with(mut self, change: impl FnOnce(&mut SupervisorConfig)) -> Self {
+        change(&mut Arc::get_mut(&mut self.shared).unwrap().config);
+        self
     }
 
     /// One cycle; its lines are those that were told, and the rest.
     pub async fn cycle(&mut self) -> (Vec<String>, Ended) {
         let mut lines = Vec::new();
-        let mut warnings = Vec::new();
+        let (mut warnings, mut notices) = (Vec::new(), Vec::new());
         let mut tell = |told: Told| {
             match told {
                 Told::Lines(more) => lines.extend(more),
                 Told::Warning(text) => warnings.push(text),
+                Told::Notice(text) => notices.push(text),
                 Told::Cycle(_) => {}
             }
             true
         };
         let ended = one_cycle(&self.shared, self.state.clone(), &mut tell).await;
         lines.extend(ended.lines.clone());
-        self.warnings = warnings;
+        (self.warnings, self.notices) = (warnings, notices);
         self.state = ended.state.clone();
         (lines, ended)
     }

@@ -9,6 +9,7 @@ mod handle_schedules;
 mod interleavings;
 mod pure_schedules;
 mod rate_limits;
+mod reconfigure;
 mod stored_block;
 mod support;
 mod vectors;

@@ -87,18 +87,32 @@ async fn a_restart_in_the_middle_keeps_the_block_and_its_hits() {
     );
 }
 
-/// What the last process did in the current window is forgotten with it; so a restart ramps, block or not.
+/// Only a block is followed by a ramp: ten first calls of a fresh gate start at once.
 #[tokio::test(start_paused = true)]
-async fn after_a_restart_the_gate_ramps() {
+async fn a_fresh_start_does_not_ramp() {
+    let store = Shelf::at(START);
+    let gate = open(GateConfig::default(), &store);
+    assert!(!gate.state().ramping);
+    let permits: Vec<_> = (0..10).map(|index| ready(&gate, &format!("call-{index}"))).collect();
+    assert_eq!((permits.len(), gate.state().slots_now), (10, 10));
+    drop((permits, gate));
+    assert!(!open(GateConfig::default(), &store).state().ramping, "nor does a restart without a block");
+}
+
+/// A restart while the gate comes back from a block goes on where the ramp was.
+#[tokio::test(start_paused = true)]
+async fn a_restart_during_a_ramp_goes_on_with_it() {
     let store = Shelf::at(START);
     let gate = open(slots_only(10), &store);
-    let state = gate.state();
-    assert!(state.ramping);
-    assert_eq!((state.slots_now, state.block), (1, None));
+    ready(&gate, "a").report(rate_limited(60)).unwrap();
+    drop(gate);
+    store.advance(60 + 15).await;
+    let gate = open(slots_only(10), &store);
+    assert_eq!((gate.state().slots_now, gate.state().block), (5, None));
     store.advance(15).await;
-    assert_eq!(gate.state().slots_now, 5);
-    store.advance(15).await;
-    assert_eq!(gate.state().slots_now, 10);
+    assert_eq!((gate.state().slots_now, gate.state().ramping), (10, false));
+    drop(gate);
+    assert!(!open(slots_only(10), &store).state().ramping, "it is over");
 }
 
 #[tokio::test(start_paused = true)]

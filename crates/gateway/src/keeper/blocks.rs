@@ -10,15 +10,11 @@ use rota_core::UnixMillis;
 use rota_gate::{BlockEnd, BlockStore, Gate, StoredBlock};
 use rota_store::clock::system_now;
 use rota_store::intents::Call;
-use rota_store::intents::blocks::{Blocks as ReadBlocks, KeepBlock, UNBLOCKED};
+use rota_store::intents::blocks::{Blocks as ReadBlocks, KeepBlock, QUOTA, RATE_LIMITED, UNBLOCKED};
 use rota_store::{AnyStore, BlockRow, Outcome};
 use tokio::sync::Notify;
 
 use super::{Notice, Notices};
-
-/// What rows say of a block that no waiting ends.
-const QUOTA: &str = "quota used up";
-const RATE_LIMITED: &str = "rate limited";
 
 pub(super) struct Blocks {
     upstreams: Vec<String>,
@@ -58,6 +54,11 @@ impl Blocks {
         let (now, rows) = store.perform_beside(ask).await?;
         self.ahead_ms.store(now.get() - system_now().get(), Ordering::Relaxed);
         Ok(rows)
+    }
+
+    /// Has the store looked after at once.
+    pub fn nudge(&self) {
+        self.changed.notify_one();
     }
 
     /// Ready when there is something to write.
@@ -142,11 +143,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A row as a gate reads it.
 fn stored(row: &BlockRow) -> StoredBlock {
     let until = match row.blocked_until {
-        _ if row.hits == 0 => BlockEnd::UnixMillis(0),
+        // Over, whatever it says; a gate that is built now goes on with its ramp.
+        Some(until) if row.hits == 0 => {
+            BlockEnd::UnixMillis(u64::try_from(until.min(row.updated_at).get()).unwrap_or(0))
+        }
+        None if row.hits == 0 => BlockEnd::UnixMillis(0),
         Some(until) => BlockEnd::UnixMillis(u64::try_from(until.get()).unwrap_or(0)),
         None => BlockEnd::Unblock,
     };
-    let is_quota = row.blocked_until.is_none() || row.reason.as_deref() == Some(QUOTA);
+    let is_quota = row.hits > 0 && (row.blocked_until.is_none() || row.reason.as_deref() == Some(QUOTA));
     StoredBlock { until, quota_until: if is_quota { until } else { BlockEnd::UnixMillis(0) }, hits: row.hits }
 }
 

@@ -31,8 +31,8 @@ pub struct Caller {
     pub scope: String,
     /// Whose usage it counts as; empty for nobody's.
     pub task: String,
-    /// How urgent it is.
-    pub priority: Priority,
+    /// How urgent it is; none for what the gate's policy says.
+    pub priority: Option<Priority>,
     /// Whether it may ask for everything.
     pub is_operator: bool,
 }
@@ -42,7 +42,16 @@ struct Known {
     token: Token,
     caller: Arc<Caller>,
     lease: Option<String>,
-    since: Instant,
+    /// The store is asked again from then on.
+    until: Instant,
+}
+
+/// What the store says of a caller.
+struct Found {
+    caller: Caller,
+    lease: Option<String>,
+    /// How long a lease lasts yet.
+    left: Duration,
 }
 
 pub(super) struct Callers {
@@ -78,12 +87,14 @@ impl Callers {
 
     pub async fn identify(&self, shown: &[u8]) -> Outcome<Option<Arc<Caller>>> {
         let hash = self.keys.hash_one(shown);
-        let is_known = |known: &&Known| known.since.elapsed() < FRESH && known.token.is(shown);
+        let is_known = |known: &&Known| Instant::now() < known.until && known.token.is(shown);
         if let Some(known) = self.known().get(&hash).filter(is_known) {
             return Ok(Some(Arc::clone(&known.caller)));
         }
         // Asking the store is rare and takes much room, which the state of every call would have to have.
-        let Some((caller, lease)) = Box::pin(self.look_up(shown)).await? else {
+        // Counted from before the store is asked, so that no lease is taken for longer than it is.
+        let asked = Instant::now();
+        let Some(Found { caller, lease, left }) = Box::pin(self.look_up(shown)).await? else {
             self.known().remove(&hash);
             return Ok(None);
         };
@@ -93,18 +104,18 @@ impl Callers {
             return Ok(None);
         }
         if let Some(token) = Token::seen(shown) {
-            let known = Known { token, caller: Arc::clone(&caller), lease, since: Instant::now() };
+            let known = Known { token, caller: Arc::clone(&caller), lease, until: asked + left.min(FRESH) };
             self.known().insert(hash, known);
         }
         Ok(Some(caller))
     }
 
-    async fn look_up(&self, shown: &[u8]) -> Outcome<Option<(Caller, Option<String>)>> {
+    async fn look_up(&self, shown: &[u8]) -> Outcome<Option<Found>> {
         match self.door.caller(shown) {
             Some(Shown::Operator) => {
                 let scope = self.call.scope.clone();
-                let priority = Priority::default();
-                Ok(Some((Caller { scope, task: String::new(), priority, is_operator: true }, None)))
+                let caller = Caller { scope, task: String::new(), priority: None, is_operator: true };
+                Ok(Some(Found { caller, lease: None, left: FRESH }))
             }
             Some(Shown::Lease(claim)) => {
                 let Ok(lease) = LeaseId::parse(&claim.lease) else { return Ok(None) };
@@ -113,21 +124,24 @@ impl Callers {
                 }
                 let call = Call { scope: claim.scope.clone(), ..self.call.clone() };
                 let ask = LevelOfLease { call, task: lease.task, fence: lease.fence };
-                let Some(level) = self.store.perform_beside(ask).await? else { return Ok(None) };
+                let Some(held) = self.store.perform_beside(ask).await? else { return Ok(None) };
                 let caller = Caller {
                     scope: claim.scope,
                     task: claim.task,
-                    priority: priority_of(level),
+                    priority: Some(priority_of(held.level)),
                     is_operator: false,
                 };
-                Ok(Some((caller, Some(claim.lease))))
+                let left = Duration::from_millis(held.left_ms);
+                Ok(Some(Found { caller, lease: Some(claim.lease), left }))
             }
             None if shown.starts_with(TOKEN_PREFIX.as_bytes()) => {
                 let ask = FindGateToken { call: self.call.clone(), hash: hash_of(shown) };
                 let found = self.store.perform_beside(ask).await?;
                 Ok(found.map(|(token, level)| {
                     let (scope, task) = (token.scope, token.task.unwrap_or_default());
-                    (Caller { scope, task, priority: priority_of(level), is_operator: false }, None)
+                    let caller =
+                        Caller { scope, task, priority: Some(priority_of(level)), is_operator: false };
+                    Found { caller, lease: None, left: FRESH }
                 }))
             }
             None => Ok(None),
@@ -151,7 +165,8 @@ impl Callers {
 
     /// Forgets what is no longer fresh.
     pub fn tidy(&self) {
-        self.known().retain(|_, known| known.since.elapsed() < FRESH);
+        let now = Instant::now();
+        self.known().retain(|_, known| now < known.until);
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Known, RandomState>> {

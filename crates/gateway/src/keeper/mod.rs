@@ -6,11 +6,15 @@ mod callers;
 mod ledger;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rota_core::{TaskId, UnixMillis, Usd};
 use rota_door::Door;
 use rota_gate::{BlockStore, Gate};
 use rota_store::intents::Call;
+use rota_store::intents::blocks::NoteBudget;
+use rota_store::intents::gateway::ParkSpent;
 use rota_store::{AnyStore, Outcome};
 
 use crate::config::Budget;
@@ -18,11 +22,11 @@ use crate::meter::Reading;
 use crate::refusal::Refusal;
 
 pub use callers::{Caller, TOKEN_PREFIX, hash_of, priority_of};
-pub(crate) use ledger::Spending;
+pub(crate) use ledger::{DayBudget, Spending};
 
 use blocks::Blocks;
 use callers::Callers;
-use ledger::Ledger;
+use ledger::{Denied, Ledger};
 
 /// How often the store is told what was used, and asked what others know.
 const TICK: Duration = Duration::from_secs(1);
@@ -46,6 +50,29 @@ pub enum Notice {
         /// Which.
         upstream: String,
     },
+    /// The budget of the day is spent: calls are refused, and loops wait.
+    BudgetSpent {
+        /// What could be spent.
+        limit: Usd,
+        /// What was spent.
+        spent: Usd,
+        /// When the budget begins anew.
+        until: UnixMillis,
+    },
+    /// There is money again.
+    BudgetOpen,
+    /// A task has spent its budget and is parked: it needs a person.
+    TaskParked {
+        /// The task.
+        task: String,
+        /// What it could spend.
+        limit: Usd,
+    },
+    /// A configuration that was edited is refused; the old one stays.
+    NotReloaded {
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The store cannot be written or read; it is tried again.
     StoreFault {
         /// What it said.
@@ -63,8 +90,14 @@ pub struct Keeper {
     callers: Callers,
     ledger: Ledger,
     blocks: Arc<Blocks>,
+    upstreams: Vec<String>,
+    /// Whether loops are told that the day's money is spent.
+    is_spent_told: AtomicBool,
     notices: Notices,
 }
+
+/// The budget's key in the configuration, by which loops are told what they wait for.
+const DAY_BUDGET: &str = "usd_per_day";
 
 impl Keeper {
     /// Over a store; reads what is blocked.
@@ -79,9 +112,19 @@ impl Keeper {
         upstreams: Vec<String>,
         notices: Notices,
     ) -> Outcome<Self> {
-        let blocks = Arc::new(Blocks::read(&store, &call, upstreams).await?);
+        let blocks = Arc::new(Blocks::read(&store, &call, upstreams.clone()).await?);
         let callers = Callers::new(store.clone(), call.clone(), door);
-        Ok(Self { ledger: Ledger::new(budget), store, call, callers, blocks, notices })
+        let is_spent_told = AtomicBool::new(false);
+        Ok(Self {
+            ledger: Ledger::new(budget),
+            store,
+            call,
+            callers,
+            blocks,
+            upstreams,
+            is_spent_told,
+            notices,
+        })
     }
 
     /// Where gates keep their blocks.
@@ -111,9 +154,72 @@ impl Keeper {
         }
         match Box::pin(self.ledger.check(&self.store, &self.call, caller, model)).await {
             Ok(None) => Ok(()),
-            Ok(Some(refusal)) => Err(refusal),
+            Ok(Some(denied)) => {
+                match &denied {
+                    // Loops that use the upstream are to wait from now on.
+                    Denied::Day(_) if !self.is_spent_told.load(Ordering::Relaxed) => self.blocks.nudge(),
+                    Denied::Task { limit, .. } => self.park(caller, *limit).await,
+                    Denied::Day(_) | Denied::NoPrice(_) => {}
+                }
+                Err(denied.refusal(caller))
+            }
             Err(error) => Err(self.trouble(&error)),
         }
+    }
+
+    /// Whether calls must be counted against a budget.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.ledger.has_budget()
+    }
+
+    /// Takes over other limits and prices.
+    pub(crate) fn set_budget(&self, budget: Budget) {
+        self.ledger.set_budget(budget);
+        self.blocks.nudge();
+    }
+
+    /// How the budget of the day stood a moment ago.
+    pub(crate) fn day_budget(&self) -> Option<DayBudget> {
+        self.ledger.last_day()
+    }
+
+    /// A task without money cannot go on, and trying again would not help it.
+    async fn park(&self, caller: &Caller, limit: Usd) {
+        let Ok(task) = TaskId::new(&caller.task) else { return };
+        let actor = Some(self.call.actor.clone().unwrap_or_else(|| "gateway".to_owned()));
+        let call = Call { scope: caller.scope.clone(), actor, ..self.call.clone() };
+        let reason = format!("its budget of ${} (gateway.budget.usd_per_task) is spent", limit.rounded());
+        match self.store.perform_beside(ParkSpent { call, task, reason }).await {
+            Ok(true) => (self.notices)(Notice::TaskParked { task: caller.task.clone(), limit }),
+            Ok(false) => {}
+            Err(error) => drop(self.trouble(&error)),
+        }
+    }
+
+    /// Writes down whether the day's money is spent, where that has changed.
+    async fn keep_budget(&self, told: &mut Option<Option<UnixMillis>>) -> Outcome<()> {
+        let day = self.ledger.day(&self.store, &self.call).await?;
+        let spent = day.filter(DayBudget::is_spent);
+        let until = spent.map(|day| day.until);
+        if *told == Some(until) {
+            return Ok(());
+        }
+        let note = NoteBudget {
+            call: self.call.clone(),
+            upstreams: self.upstreams.clone(),
+            spent: until.map(|until| (DAY_BUDGET.to_owned(), until)),
+        };
+        self.store.perform_beside(note).await?;
+        self.is_spent_told.store(until.is_some(), Ordering::Relaxed);
+        let was_spent = told.replace(until).flatten().is_some();
+        match spent {
+            Some(DayBudget { limit, spent, until }) => {
+                (self.notices)(Notice::BudgetSpent { limit, spent, until });
+            }
+            None if was_spent => (self.notices)(Notice::BudgetOpen),
+            None => {}
+        }
+        Ok(())
     }
 
     fn trouble(&self, error: &rota_store::Error) -> Refusal {
@@ -123,28 +229,40 @@ impl Keeper {
 
     pub(crate) fn note(&self, spending: &Spending, reading: &Reading) {
         self.ledger.note(spending, reading);
+        // Told before the next loop begins, not at the next tick.
+        let is_news = self.ledger.has_budget() && !self.is_spent_told.load(Ordering::Relaxed);
+        if is_news && self.ledger.last_day().is_some_and(|day| day.is_spent()) {
+            self.blocks.nudge();
+        }
     }
 
     /// Keeps the store and the gates in agreement, until it is dropped.
     pub(crate) async fn attend(&self, gates: &[(String, Gate)]) {
         let mut seen = blocks::Seen::default();
+        let mut budget = None;
         let mut is_in_trouble = false;
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(TICK) => {}
-                () = self.blocks.changed() => {}
-            }
-            let kept = self.keep(gates, &mut seen).await;
+            let kept = self.keep(gates, &mut seen, &mut budget).await;
             if let Err(error) = &kept
                 && !is_in_trouble
             {
                 self.trouble(error);
             }
             is_in_trouble = kept.is_err();
+            tokio::select! {
+                () = tokio::time::sleep(TICK) => {}
+                () = self.blocks.changed() => {}
+            }
         }
     }
 
-    async fn keep(&self, gates: &[(String, Gate)], seen: &mut blocks::Seen) -> Outcome<()> {
+    async fn keep(
+        &self,
+        gates: &[(String, Gate)],
+        seen: &mut blocks::Seen,
+        budget: &mut Option<Option<UnixMillis>>,
+    ) -> Outcome<()> {
+        self.keep_budget(budget).await?;
         self.blocks.write(&self.store, &self.call).await?;
         self.blocks.look(&self.store, &self.call, gates, seen).await?;
         seen.tell(gates, &self.notices);

@@ -14,13 +14,17 @@ use rota_testbed::provider::{Step, answer, stream};
 use crate::lab::{Lab, MESSAGE, Plan, REPLY, until};
 
 /// A task that is held, and its token.
-async fn held(lab: &Lab, id: &str, priority: u32) -> (LeaseClaim, String) {
+pub async fn held(lab: &Lab, id: &str, priority: u32) -> (LeaseClaim, String) {
+    held_for(lab, id, priority, None).await
+}
+
+async fn held_for(lab: &Lab, id: &str, priority: u32, ttl_ms: Option<i64>) -> (LeaseClaim, String) {
     let call = Call::in_scope("default");
     let task = rota_core::TaskId::new(id).unwrap();
     let new = NewTask { priority: NewPriority::Given(priority), ..NewTask::new(task.clone(), "tasks", "t") };
     lab.store.perform_beside(Add { call: call.clone(), tasks: vec![new] }).await.unwrap();
     let wanted = Wanted::default();
-    let claim = ClaimById { call, id: task.clone(), agent: None, ttl_ms: None, wanted, host: None };
+    let claim = ClaimById { call, id: task.clone(), agent: None, ttl_ms, wanted, host: None };
     let fence = lab.store.perform_beside(claim).await.unwrap().task.fence;
     let lease = rota_core::LeaseId { task, fence }.to_string();
     let claim = LeaseClaim { scope: "default".into(), task: id.into(), lease };
@@ -34,7 +38,7 @@ async fn used(lab: &Lab) -> Vec<UsageRow> {
     lab.store.perform_beside(ask).await.unwrap().1
 }
 
-async fn used_requests(lab: &Lab, requests: u64) -> Vec<UsageRow> {
+pub async fn used_requests(lab: &Lab, requests: u64) -> Vec<UsageRow> {
     for _ in 0..6_000 {
         let rows = used(lab).await;
         if rows.iter().map(|row| row.requests).sum::<u64>() == requests {
@@ -86,6 +90,47 @@ async fn a_lease_has_a_token_and_an_account() {
     while ask.answer().await.status != 401 {
         assert!(start.elapsed() < crate::lab::SOON, "the token of an ended lease is still good");
     }
+}
+
+/// The token of a lease that has run out is refused at once, though nobody has taken the lease back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_lease_is_refused_at_once() {
+    let lab = Lab::start(|_| answer(200, &[], REPLY)).await;
+    let ttl = std::time::Duration::from_secs(2);
+    let (_, token) = held_for(&lab, "job-1", 2, Some(2_000)).await;
+    // The lease began before this.
+    let start = std::time::Instant::now();
+    let ask = lab.ask("POST", "/v1/messages").header("x-api-key", &token).body(MESSAGE);
+    let mut passed = 0;
+    loop {
+        let is_over = start.elapsed() > ttl;
+        match ask.answer().await.status {
+            200 if !is_over => passed += 1,
+            401 => break,
+            status => panic!("{status} after {:?}", start.elapsed()),
+        }
+    }
+    assert!(passed > 0, "it was good while it lasted");
+}
+
+/// A call without a level of its own has the one that the policy says.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_priority_counts() {
+    let mut plan =
+        Plan::new(|_| vec![Step::WaitForOpen].into_iter().chain(answer(200, &[], REPLY)).collect());
+    plan.gate.default_priority = rota_gate::Priority::Low;
+    let (mut gate, config) = (plan.gate.clone(), plan.config.clone());
+    let lab = plan.start().await;
+    let _first = lab.message().send().await;
+    until("it runs", || lab.view().running == 1).await;
+    assert_eq!(lab.view().calls[0].priority, "low");
+    gate.default_priority = rota_gate::Priority::High;
+    lab.gateway.reconfigure(&gate, &config).unwrap();
+    let _second = lab.message().send().await;
+    until("both run", || lab.view().running == 2).await;
+    let shown: Vec<String> = lab.view().calls.into_iter().map(|call| call.priority).collect();
+    assert_eq!(shown, ["high", "low"]);
+    lab.provider.open();
 }
 
 /// What an answer had said by the time it was cut, or its client hung up, was used all the same.

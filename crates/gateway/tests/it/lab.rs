@@ -50,7 +50,7 @@ pub fn wide() -> GateConfig {
         burst: 1_000_000,
         initial_backoff: Duration::from_millis(50),
         max_backoff: Duration::from_millis(50),
-        // A gate over a store begins with a ramp.
+        // After a block it is back at once.
         recovery_period: Duration::from_millis(1),
         ..GateConfig::default()
     }
@@ -123,7 +123,7 @@ impl Lab {
     }
 
     pub fn view(&self) -> GateView {
-        self.gateway.views().into_iter().find(|view| view.upstream == "anthropic").unwrap()
+        self.gateway.panel().upstreams.into_iter().find(|view| view.upstream == "anthropic").unwrap()
     }
 
     /// Tells it to stop; the answer is ready when it has.

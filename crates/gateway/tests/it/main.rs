@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails says so by panicking")]
 
 mod answers;
+mod budget;
 mod fleet;
 mod held;
 mod identity;

@@ -33,6 +33,32 @@ async fn a_restart_knows_the_block() {
     assert!(lab.provider.seen()[1].at - began >= Duration::from_millis(4_000));
 }
 
+/// Ten first calls at once start at once: there was no block, so there is no ramp.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_start_does_not_ramp() {
+    let mut plan =
+        Plan::new(|_| vec![Step::WaitForOpen].into_iter().chain(answer(200, &[], REPLY)).collect());
+    plan.gate = rota_gate::GateConfig::default();
+    let lab = plan.start().await;
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        clients.push(lab.message().send().await);
+    }
+    until("ten run", || lab.view().running == 10).await;
+    let view = lab.view();
+    assert_eq!((view.peak_queued, view.ramping, view.scheduled), (0, false, 10));
+    assert!(view.total_wait_ms < 1_000, "{} ms", view.total_wait_ms);
+    clients.push(lab.message().send().await);
+    until("the eleventh waits", || lab.view().queued == 1).await;
+    let waiting = lab.view().calls.pop().unwrap();
+    // Thirty seconds are taken for a run before anything has ended.
+    assert_eq!((waiting.position, waiting.estimated_wait_ms), (Some(1), Some(3_000)));
+    lab.provider.open();
+    for client in clients.iter_mut().take(10) {
+        assert_eq!(read_answer(client).await.status, 200);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_finish_and_queued_clients_are_told() {
     let mut plan = Plan::new(|_| {

@@ -2,7 +2,7 @@
 //! of fields mean the same in every verb, but for those that are named with theirs.
 
 use rota_core::{Front, Status, limits};
-use rota_verbs::verb::{Holder, Route};
+use rota_verbs::verb::Route;
 use serde_json::{Value, json};
 
 /// No control characters, and no dash in front.
@@ -49,7 +49,10 @@ pub fn surrounding(name: &str) -> Value {
 
 /// What `leaseId` takes where it is looked at: a lease, or nothing.
 pub fn own_lease(route: &Route) -> Option<Value> {
-    let is_looked_at = route.holder == Holder::OwnTask || route.name == "loop add";
+    let is_looked_at = matches!(
+        route.name,
+        "task renew" | "task done" | "task fail" | "task release" | "task park" | "task update" | "loop add"
+    );
     let pattern = format!("^$|{LEASE}");
     is_looked_at.then(|| json!({"type": "string", "pattern": pattern, "maxLength": limits::ID_BYTES}))
 }
@@ -66,7 +69,7 @@ pub fn takes(schema: &Value, word: &str) -> bool {
 fn item_of(field: &str) -> &str {
     match field {
         "deps" => "id",
-        "labels" => "label",
+        "labels" | "add" | "remove" => "label",
         other => other,
     }
 }
@@ -101,7 +104,9 @@ fn text_bounds(verb: &str, field: &str, is_text: bool) -> Vec<(&'static str, Val
             vec![("pattern", format!("^(ready|{})$", words(Front::Sched)).into())]
         }
         ("task update", "status") => vec![("pattern", format!("^({})$", words(Front::Task)).into())],
-        ("issue show" | "issue close", "number") => vec![("pattern", "^#?[1-9][0-9]{0,17}$".into())],
+        (verb, "number") if verb.starts_with("issue ") => {
+            vec![("pattern", "^#?[1-9][0-9]{0,17}$".into())]
+        }
         ("log follow", "after") => vec![("pattern", CURSOR.into())],
         ("task agent deregister", "id") => Vec::new(),
         ("queue add", "id") | ("loop add", "id" | "parent") => like(NAME_OR_NONE, limits::ID_BYTES),

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rota_core::cycle::Standing;
 use rota_core::{TaskId, UnixMillis};
-use rota_gateway::panel::{GateView, Panel, WindowView};
+use rota_gateway::panel::{Cause, GateView, Panel, WindowView};
 use rota_store::{Cursor, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::overview::{Overview, overview};
@@ -47,6 +48,7 @@ struct Readings {
     seen: Option<Overview>,
     counted_in: Duration,
     panel: Option<Panel>,
+    cycles: Option<Standing>,
     ticks: Histogram,
     claims: u64,
     outcomes: BTreeMap<String, u64>,
@@ -87,7 +89,7 @@ impl Histogram {
     }
 }
 
-fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
+pub(super) fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
     text.push_str(&format!("{line}\n"));
 }
 
@@ -124,7 +126,11 @@ impl Meter {
             let (meter, settings, due) = (self.clone(), Arc::clone(&settings), Instant::now() >= next_count);
             let looked = tokio::task::spawn_blocking(move || {
                 let panel = settings.gates.as_ref().and_then(|gates| gates());
-                meter.readings().panel = panel;
+                let cycles = settings.cycles.as_ref().and_then(|cycles| cycles());
+                {
+                    let mut readings = meter.readings();
+                    (readings.panel, readings.cycles) = (panel, cycles);
+                }
                 meter.look(&settings.context, due)
             });
             let looked = looked.await;
@@ -198,12 +204,15 @@ impl Meter {
         if let Some(panel) = &readings.panel {
             print_panel(&mut text, panel);
         }
+        if let Some(standing) = &readings.cycles {
+            super::cycles::print(&mut text, standing);
+        }
         readings.print(&mut text);
         text
     }
 }
 
-fn help(text: &mut String, name: &str, kind: &str, about: &str) {
+pub(super) fn help(text: &mut String, name: &str, kind: &str, about: &str) {
     put(text, format_args!("# HELP {name} {about}\n# TYPE {name} {kind}"));
 }
 
@@ -254,7 +263,7 @@ fn print_overview(text: &mut String, seen: &Overview) {
         }
         put(text, format_args!("rota_requests_today{{{labels}}} {}", used.requests));
         // Billionths fit into what a float keeps exactly.
-        let dollars = used.spend_nanos as f64 / 1e9;
+        let dollars = used.usd.nanos() as f64 / 1e9;
         put(text, format_args!("rota_spend_dollars_today{{{labels}}} {dollars}"));
     }
     help(text, "rota_kind_tokens_today", "gauge", "Tokens used today (UTC) by kind of task.");
@@ -269,7 +278,7 @@ fn print_overview(text: &mut String, seen: &Overview) {
         for (word, tokens) in tokens {
             put(text, format_args!("rota_kind_tokens_today{{kind=\"{kind}\",tokens=\"{word}\"}} {tokens}"));
         }
-        let dollars = used.spend_nanos as f64 / 1e9;
+        let dollars = used.usd.nanos() as f64 / 1e9;
         put(text, format_args!("rota_kind_spend_dollars_today{{kind=\"{kind}\"}} {dollars}"));
     }
 }
@@ -290,6 +299,7 @@ fn print_panel(text: &mut String, panel: &Panel) {
             put(text, format_args!("{name}{{upstream=\"{}\"}} {}", label(&gate.upstream), figure(gate)));
         }
     }
+    print_counters(text, panel);
     type Fill = fn(&WindowView) -> usize;
     let fills: [(&str, &str, Fill); 2] = [
         ("rota_gate_window_starts", "Calls that began in the last window.", |window| window.starts),
@@ -304,6 +314,43 @@ fn print_panel(text: &mut String, panel: &Panel) {
                 put(text, format_args!("{name}{{{labels}}} {}", fill(window)));
             }
         }
+    }
+}
+
+fn print_counters(text: &mut String, panel: &Panel) {
+    type Count = fn(&GateView) -> f64;
+    let counters: [(&str, &str, Count); 6] = [
+        ("rota_gate_scheduled_total", "Calls let through.", |gate| gate.scheduled as f64),
+        ("rota_gate_completed_total", "Calls that ended.", |gate| gate.completed as f64),
+        ("rota_gate_rate_limited_total", "Calls that were pushed back.", |gate| {
+            gate.rate_limited_calls as f64
+        }),
+        ("rota_gate_cancelled_total", "Calls given up while they waited.", |gate| gate.cancelled as f64),
+        ("rota_gate_wait_seconds_total", "How long calls waited, together.", |gate| {
+            gate.total_wait_ms as f64 / 1_000.0
+        }),
+        ("rota_gate_run_seconds_total", "How long calls ran, together.", |gate| {
+            gate.total_run_ms as f64 / 1_000.0
+        }),
+    ];
+    for (name, about, count) in counters {
+        help(text, name, "counter", about);
+        for gate in &panel.upstreams {
+            put(text, format_args!("{name}{{upstream=\"{}\"}} {}", label(&gate.upstream), count(gate)));
+        }
+    }
+    help(text, "rota_gate_held", "gauge", "Whether a cause holds calls of an upstream back.");
+    for gate in &panel.upstreams {
+        for cause in Cause::ALL {
+            let (upstream, held) = (label(&gate.upstream), u8::from(gate.held_by.contains(&cause)));
+            let labels = format!("upstream=\"{upstream}\",cause=\"{}\"", cause.word());
+            put(text, format_args!("rota_gate_held{{{labels}}} {held}"));
+        }
+    }
+    if let Some(budget) = &panel.budget {
+        help(text, "rota_budget_dollars_per_day", "gauge", "What may be spent in a day (UTC).");
+        let dollars = budget.usd_per_day.nanos() as f64 / 1e9;
+        put(text, format_args!("rota_budget_dollars_per_day {dollars}"));
     }
 }
 
@@ -391,7 +438,7 @@ mod tests {
             || claim::Claim { queue: "tasks".into(), lease_secs: Some(1), ..claim::Claim::default() };
         block_on(claim::claim(cx, wanted())).unwrap_or_else(|error| panic!("{error}"));
         let later = rota_store::clock::system_now().plus_ms(3_600_000);
-        let later = Context { now: Some(later), ..cx.clone() };
+        let later = Context { now: Some(later), allow_future: true, ..cx.clone() };
         block_on(claim::claim(&later, wanted())).unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -400,7 +447,12 @@ mod tests {
         let add = AddLoop { kind: "ralph".into(), id: Some("r".into()), ..AddLoop::default() };
         block_on(loops::add(cx, add)).unwrap_or_else(|error| panic!("{error}"));
         let call = Call::in_scope(&cx.scope);
-        let limit = NoteLimit { call: call.clone(), upstream: "anthropic".into(), began_at: None };
+        let limit = NoteLimit {
+            call: call.clone(),
+            upstream: "anthropic".into(),
+            began_at: None,
+            retry_after_ms: None,
+        };
         block_on(cx.store.perform(&limit)).unwrap_or_else(|error| panic!("{error}"));
         let used = |task: &str, requests, input_tokens, output_tokens, spend_nanos| UsageRow {
             scope: cx.scope.clone(),
@@ -437,9 +489,10 @@ mod tests {
         push_back_and_use(&cx);
         meter.note_tick(Duration::from_millis(2));
         let panel = r#"{"upstreams": [{"upstream": "anthropic", "running": 2, "slots": 10, "slotsNow": 5, "queued": 3,
-            "rateLimited": false, "hits": 0, "ramping": true, "calls": [], "completed": 0, "rateLimitedCalls": 0,
-            "cancelled": 0, "totalWaitMs": 0, "totalRunMs": 0, "peakQueued": 0, "peakRunning": 0, "idleConnections": 0,
-            "windows": [{"group": "*", "starts": 7, "maxStarts": 50}]}]}"#;
+            "rateLimited": false, "hits": 0, "ramping": true, "heldBy": ["ramp"], "calls": [], "scheduled": 9,
+            "completed": 8, "rateLimitedCalls": 4, "cancelled": 1, "totalWaitMs": 1500, "totalRunMs": 2000, "peakQueued": 0, "peakRunning": 0, "idleConnections": 0,
+            "windows": [{"group": "*", "starts": 7, "maxStarts": 50}]}],
+            "budget": {"usdPerDay": "12.50", "usdToday": "0.75", "isSpent": false, "until": "2026-01-02T00:00:00Z"}}"#;
         meter.readings().panel = serde_json::from_str(panel).ok();
         meter.note_call("task claim", Duration::from_millis(3), Some("nothing_eligible"));
         meter.look(&cx, true);
@@ -469,6 +522,15 @@ mod tests {
             ("rota_gate_queued{upstream=\"anthropic\"}", 3.0),
             ("rota_gate_window_starts{upstream=\"anthropic\",group=\"*\"}", 7.0),
             ("rota_gate_window_size{upstream=\"anthropic\",group=\"*\"}", 50.0),
+            ("rota_gate_scheduled_total{upstream=\"anthropic\"}", 9.0),
+            ("rota_gate_completed_total{upstream=\"anthropic\"}", 8.0),
+            ("rota_gate_rate_limited_total{upstream=\"anthropic\"}", 4.0),
+            ("rota_gate_cancelled_total{upstream=\"anthropic\"}", 1.0),
+            ("rota_gate_wait_seconds_total{upstream=\"anthropic\"}", 1.5),
+            ("rota_gate_run_seconds_total{upstream=\"anthropic\"}", 2.0),
+            ("rota_gate_held{upstream=\"anthropic\",cause=\"ramp\"}", 1.0),
+            ("rota_gate_held{upstream=\"anthropic\",cause=\"block\"}", 0.0),
+            ("rota_budget_dollars_per_day", 12.5),
             ("rota_tick_seconds_count", 1.0),
             ("rota_call_seconds_bucket{verb=\"task claim\",le=\"0.0025\"}", 0.0),
             ("rota_call_seconds_bucket{verb=\"task claim\",le=\"0.005\"}", 1.0),

@@ -7,6 +7,7 @@
 
 mod access;
 mod bounds;
+mod cycles;
 mod events;
 mod meter;
 mod openapi;
@@ -24,6 +25,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use rota_core::cycle::Standing;
 use rota_door::{Caller, Denied, Door};
 use rota_gateway::panel::Panel;
 use rota_store::block_on;
@@ -68,7 +70,14 @@ pub struct Settings {
     pub policy_file: Option<PathBuf>,
     /// Who knows the gates; none where there are none.
     pub gates: Option<Gates>,
+    /// Whether only agents are served, with the tokens of their leases.
+    pub agents_only: bool,
+    /// Reads where the supervisor's cycles stand; none where none is configured.
+    pub cycles: Option<Cycles>,
 }
+
+/// Reads where the supervisor's cycles stand, on a thread that may wait.
+pub type Cycles = Arc<dyn Fn() -> Option<Standing> + Send + Sync>;
 
 /// Asks the gateway, on a thread that may wait; none where nobody runs one.
 pub type Gates = Arc<dyn Fn() -> Option<Panel> + Send + Sync>;
@@ -129,6 +138,10 @@ impl Api {
         }
         let Some(caller) = caller else { return Err(Problem::from(Denied::Token)) };
         let is_operator = caller == Caller::Operator;
+        if is_operator && self.settings.agents_only {
+            let detail = "this address serves only agents with a lease token; use `rota serve` or the store";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "agents_only", detail));
+        }
         let read_only =
             || if parts.method == http::Method::GET { Ok(()) } else { Err(not_allowed(&["GET"])) };
         let operators_only = || if is_operator { Ok(()) } else { Err(operators_alone(path)) };
@@ -142,7 +155,7 @@ impl Api {
                 return self.gate().await;
             }
             OPENAPI => {
-                read_only()?;
+                read_only().and_then(|()| operators_only())?;
                 return Ok(answer("application/json", format!("{:#}\n", openapi::document())));
             }
             EVENTS => {
@@ -360,8 +373,7 @@ fn not_allowed(methods: &[&str]) -> Problem {
 }
 
 fn operators_alone(path: &str) -> Problem {
-    let detail = format!("the token of a lease does not allow {path}");
-    Problem::new(StatusCode::FORBIDDEN, "lease_may_not", detail)
+    access::forbidden("lease_may_not".into(), format!("a lease token may not read {path}"))
 }
 
 fn stopping() -> Problem {
@@ -383,7 +395,8 @@ fn problem(said: &Said) -> Problem {
             "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found" | "issue_not_found"
             | "entry_not_found" | "unknown_queue" | "unknown_dependency",
         ) => StatusCode::NOT_FOUND,
-        (_, _, "bad_value" | "bad_name" | "bad_line" | "bad_policy") => StatusCode::BAD_REQUEST,
+        (_, _, "bad_value" | "bad_name" | "bad_line" | "bad_policy" | "now_ahead") => StatusCode::BAD_REQUEST,
+        (_, _, "agents_may_not_create" | "token_limit" | "force_under_lease") => StatusCode::FORBIDDEN,
         _ => StatusCode::CONFLICT,
     };
     Problem::said(status, said)

@@ -32,8 +32,6 @@ pub const SURROUNDINGS: [(&str, &str); 6] = [
 pub struct Asked {
     /// The verb's input.
     pub input: String,
-    /// The task that the input names, if it does.
-    pub id: Option<String>,
     /// What it says of its surroundings.
     pub surroundings: BTreeMap<String, String>,
 }
@@ -72,19 +70,15 @@ pub fn read(
             return Err(bad(format!("query parameter '{}' is given twice", escaped(&name))));
         }
     }
-    let mut id = fields.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
     for (name, part) in named {
         let text = percent_decode_str(part).decode_utf8();
         let text = text.map_err(|_| bad(format!("the {name} in the path is not valid UTF-8")))?;
         if fields.insert((*name).to_owned(), typed(&operation.fields[*name], &text)).is_some() {
             return Err(bad(format!("'{name}' is given by the path already")));
         }
-        if *name == "id" {
-            id = Some(text.into_owned());
-        }
     }
     let input = serde_json::to_string(&fields).map_err(|error| bad(error.to_string()))?;
-    Ok(Asked { input, id, surroundings })
+    Ok(Asked { input, surroundings })
 }
 
 /// The fields of a body; a name that is there twice is refused, as what stands for it cannot be told.
@@ -201,6 +195,8 @@ pub fn context(server: &Context, said: &BTreeMap<String, String>) -> std::result
             agent: checked_name("agent", given("agent"))?,
             lease: given("leaseId").filter(|lease| !lease.is_empty()),
             ambient_lease: given("ambientLease").filter(|lease| !lease.is_empty()),
+            token: None,
+            allow_future: server.allow_future,
             now: given("now").map(|text| input::now(&text)).transpose()?,
             host: checked_name("host", given("host"))?.or_else(|| server.host.clone()),
             store: server.store.clone(),

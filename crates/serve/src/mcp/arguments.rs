@@ -34,6 +34,8 @@ pub enum Kind {
     Flag,
     /// A JSON object.
     Object,
+    /// A list of texts.
+    Texts,
 }
 
 impl Argument {
@@ -54,6 +56,7 @@ impl Argument {
             Kind::Number => json!({"type": "number", "description": self.help}),
             Kind::Flag => json!({"type": "boolean", "description": self.help}),
             Kind::Object => json!({"type": "object", "description": self.help}),
+            Kind::Texts => json!({"type": "array", "items": {"type": "string"}, "description": self.help}),
         }
     }
 
@@ -63,7 +66,7 @@ impl Argument {
             (_, Value::String(text)) if self.kind != Kind::Flag => Some(text.clone()),
             (Kind::Whole | Kind::Number, Value::Number(number)) => Some(number_text(number)),
             (Kind::Flag, Value::Bool(flag)) => Some(flag.to_string()),
-            (Kind::Object, Value::Object(_)) => Some(value.to_string()),
+            (Kind::Object, Value::Object(_)) | (Kind::Texts, Value::Array(_)) => Some(value.to_string()),
             _ => None,
         };
         let wanted = match self.kind {
@@ -71,6 +74,7 @@ impl Argument {
             Kind::Whole | Kind::Number => "a number",
             Kind::Flag => "true or false",
             Kind::Object => "a JSON object",
+            Kind::Texts => "a list of texts",
         };
         let wrong = || bad(format!("{} must be {wanted}, got: {}", self.name, shown(&value.to_string())));
         Ok(text.ok_or_else(wrong)?)

@@ -6,6 +6,8 @@
 
 mod arguments;
 mod http;
+mod remote;
+mod session;
 mod shape;
 mod stdio;
 mod tools;
@@ -16,8 +18,8 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
-    ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Offer,
-    ToolAnnotations,
+    InitializeRequestParams, InitializeResult, ListToolsResult, MetaObject, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, Tool as Offer, ToolAnnotations,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
@@ -26,6 +28,8 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 pub use http::serve_http;
+pub use remote::Remote;
+use session::{Session, Sessions};
 pub use stdio::serve_stdio;
 pub use tools::ToolSet;
 use tools::{Effect, Tool};
@@ -39,7 +43,7 @@ const MESSAGE_BYTES: usize = 8 * 1_024 * 1_024;
 
 const INSTRUCTIONS: &str = "Rota hands out tasks to agents, one holder at a time. Claim a task with rota_task_claim, \
     keep its leaseId, work on it, call rota_task_renew before leaseExpiresAt if it takes longer, and end with \
-    rota_task_done or rota_task_fail. A refusal says who holds the task now: then stop working on it. rota_task_peek \
+    rota_task_done, rota_task_fail or rota_task_release. File what you discover with rota_task_create. A refusal says who holds the task now: then stop working on it. rota_task_peek \
     shows what there is, rota_why explains why a task does not run.";
 
 /// What a server works with.
@@ -52,27 +56,43 @@ pub struct Settings {
     pub policy_file: PathBuf,
     /// Which tools it offers.
     pub tools: ToolSet,
+    /// Where calls go instead of the store, for an agent with a lease token.
+    pub remote: Option<Remote>,
 }
 
-/// The server: one for all its callers.
+/// The server, as one client sees it.
 #[derive(Clone)]
 pub struct McpServer {
     settings: Arc<Settings>,
     calls: Arc<Semaphore>,
+    sessions: Arc<Sessions>,
+    session: Arc<Session>,
 }
 
 impl McpServer {
-    /// On a store.
+    /// On a store, for one client, which has the agent name of the settings, if they have one.
     pub fn new(settings: Settings) -> Self {
-        Self { settings: Arc::new(settings), calls: Arc::new(Semaphore::new(CALLS as usize)) }
+        let sessions = Arc::new(Sessions::default());
+        let session = sessions.client(&settings.context, settings.context.agent.clone());
+        let calls = Arc::new(Semaphore::new(CALLS as usize));
+        Self { settings: Arc::new(settings), calls, sessions, session }
     }
 
-    /// Waits until no call is under way, for a bounded time, and lets none begin any more.
+    /// The same server for another client, with a session of its own.
+    fn for_client(&self) -> Self {
+        Self { session: self.sessions.client(&self.settings.context, None), ..self.clone() }
+    }
+
+    /// Waits until no call is under way, for a bounded time, lets none begin any more, and ends all sessions.
     async fn rest(&self) {
         // What is still under way after that is cut off like by a crash: it was not acknowledged.
         if let Ok(Ok(all)) = tokio::time::timeout(GRACE, self.calls.acquire_many(CALLS)).await {
             all.forget();
         }
+        let sessions = Arc::clone(&self.sessions);
+        let ended = tokio::task::spawn_blocking(move || sessions.end_all());
+        // A store that does not answer must not hold up the end: those leases expire.
+        drop(tokio::time::timeout(GRACE, ended).await);
     }
 
     async fn call(
@@ -87,10 +107,14 @@ impl McpServer {
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
             turn = calls.acquire_owned() => turn,
         };
-        let (settings, cancelled) = (Arc::clone(&self.settings), context.ct.clone());
+        if let Some(id) = context.extensions.get::<::http::request::Parts>().and_then(session_id) {
+            self.session.note_id(id);
+        }
+        let (settings, session) = (Arc::clone(&self.settings), Arc::clone(&self.session));
+        let cancelled = context.ct.clone();
         let called = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            tool.call(&settings, request.arguments, cancelled)
+            tool.call(&settings, &session, request.arguments, cancelled)
         });
         match called.await {
             Ok(outcome) => Ok(result(outcome)),
@@ -106,12 +130,24 @@ impl ServerHandler for McpServer {
         info.with_instructions(INSTRUCTIONS)
     }
 
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        self.session.begin();
+        context.peer.set_peer_info(request.clone());
+        self.negotiate_initialize(&request)
+    }
+
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.settings.tools.tools().map(offer).collect()))
+        Ok(ListToolsResult::with_all_items(
+            self.settings.tools.tools().map(|tool| offer(tool, self.settings.context.allow_future)).collect(),
+        ))
     }
 
     async fn call_tool(
@@ -125,14 +161,19 @@ impl ServerHandler for McpServer {
     }
 }
 
+/// The session that an HTTP request belongs to.
+fn session_id(parts: &::http::request::Parts) -> Option<&str> {
+    parts.headers.get("mcp-session-id").and_then(|id| id.to_str().ok())
+}
+
 /// A tool as clients see it.
-fn offer(tool: &'static Tool) -> Offer {
+fn offer(tool: &'static Tool, allow_now: bool) -> Offer {
     let hints = ToolAnnotations::with_title(tool.title)
         .read_only(tool.effect == Effect::Reads)
         .destructive(tool.effect == Effect::Replaces)
         .idempotent(tool.is_idempotent || tool.effect == Effect::Reads)
         .open_world(false);
-    let mut offer = Offer::new(tool.name, tool.description, arguments::schema(tool.arguments()));
+    let mut offer = Offer::new(tool.name, tool.description, arguments::schema(tool.arguments(allow_now)));
     offer.title = Some(tool.title.to_owned());
     offer.output_schema = Some(Arc::new((tool.answer)().schema()));
     offer.annotations = Some(hints);

@@ -146,14 +146,12 @@ pub fn entry() -> Shape {
 
 /// Entries in order.
 pub fn entries() -> Shape {
-    let entry = object(with_entry_fields(Shape::default()));
-    Shape::payload().always(["total"], &whole()).always(["entries"], &list(entry))
+    Shape::payload().always(["total"], &whole()).always(["entries"], &list(object(entry())))
 }
 
 /// What was drained.
 pub fn drained() -> Shape {
-    let entry = object(with_entry_fields(Shape::default()));
-    Shape::payload().always(["drained"], &list(entry)).always(["remaining"], &whole())
+    Shape::payload().always(["drained"], &list(object(entry()))).always(["remaining"], &whole())
 }
 
 fn lease() -> Value {

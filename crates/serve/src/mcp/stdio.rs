@@ -14,6 +14,8 @@ use super::{MESSAGE_BYTES, McpServer};
 
 /// Serves until the client goes away or `stop` says so; calls that are under way are answered first.
 pub async fn serve_stdio(server: McpServer, stop: CancellationToken) -> Result<()> {
+    // The process is the session, in whichever family the client speaks.
+    server.session.begin();
     let (input, output) = stdio_pipes();
     let input = UntilStopped { input, stopped: Box::pin(stop.cancelled_owned()) };
     let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(MESSAGE_BYTES);

@@ -16,16 +16,28 @@ pub enum Topic {
     RateLimited,
     /// An API's quota is used up, or it is blocked for long.
     Quota,
+    /// A budget is spent, and loops wait for it.
+    BudgetSpent,
     /// Nothing runs any more, and nothing is left that could.
     Idle,
-    /// A rule of governance was broken.
+    /// A rule of governance was broken, or the pin was lost and set anew.
     GovernanceViolation,
+    /// A cycle of the supervisor failed.
+    CycleFailed,
 }
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Parked, Self::Failed, Self::RateLimited, Self::Quota, Self::Idle, Self::GovernanceViolation];
+    pub const ALL: [Self; 8] = [
+        Self::Parked,
+        Self::Failed,
+        Self::RateLimited,
+        Self::Quota,
+        Self::BudgetSpent,
+        Self::Idle,
+        Self::GovernanceViolation,
+        Self::CycleFailed,
+    ];
 
     /// As it is written.
     pub const fn word(self) -> &'static str {
@@ -34,8 +46,10 @@ impl Topic {
             Self::Failed => "failed",
             Self::RateLimited => "rate_limited",
             Self::Quota => "quota",
+            Self::BudgetSpent => "budget_spent",
             Self::Idle => "idle",
             Self::GovernanceViolation => "governance_violation",
+            Self::CycleFailed => "cycle_failed",
         }
     }
 }
@@ -146,7 +160,7 @@ mod tests {
             (
                 json!([{"on": ["lost"], "run": ["x"]}]),
                 "notify[0].on: 'lost' is none of parked, failed, rate_limited, \
-              quota, idle, governance_violation",
+              quota, budget_spent, idle, governance_violation, cycle_failed",
             ),
             (json!([{"on": ["idle"]}]), "notify[0]: needs either url (with secret_env where wanted) or run"),
             (json!([{"on": ["idle"], "url": "file:///x"}]), "notify[0].url: must be http://… or https://…"),

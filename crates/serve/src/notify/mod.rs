@@ -11,9 +11,10 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use rota_core::UnixMillis;
 use rota_core::event::EventKind;
+use rota_store::intents::issues::PINNED_ANEW;
 use rota_store::{Cursor, Secret, block_on};
 use rota_verbs::log::{EventPayload, placed, tail};
-use rota_verbs::overview::{Glimpse, glance};
+use rota_verbs::overview::{Glimpse, SpentBudget, glance};
 use rota_verbs::{Context, Result};
 use serde::Serialize;
 use sha2::Sha256;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use hooks::{BadHook, Hook, Topic, Way, read};
 
 use crate::client::{self, Target};
+use crate::http::Cycles;
 
 /// How often the store is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -57,9 +59,24 @@ pub struct Message {
     pub reason: Option<String>,
 }
 
-/// Follows the journal and tells the hooks, until it is told to stop. How long the first wait between two tries is, is
+/// Where the journal stands now: from here on events are told. None where there is nobody to tell.
+pub fn place(cx: &Context, hooks: &[Hook]) -> Result<Option<Cursor>> {
+    if hooks.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(block_on(tail(cx, None, 0))?.cursor))
+}
+
+/// Follows the journal from a place, else from its end, and tells the hooks, until it is told to stop. How long the first wait between two tries is, is
 /// the caller's to say; each further one is twice as long.
-pub async fn run(cx: Context, hooks: Vec<Hook>, first_wait: Duration, stop: CancellationToken) {
+pub async fn run(
+    cx: Context,
+    from: Option<Cursor>,
+    cycles: Option<Cycles>,
+    hooks: Vec<Hook>,
+    first_wait: Duration,
+    stop: CancellationToken,
+) {
     if hooks.is_empty() {
         return;
     }
@@ -70,7 +87,7 @@ pub async fn run(cx: Context, hooks: Vec<Hook>, first_wait: Duration, stop: Canc
         (hook, line)
     };
     let lines: Vec<(Hook, mpsc::Sender<Message>)> = hooks.into_iter().map(begin).collect();
-    let mut watcher = Watcher::default();
+    let mut watcher = Watcher { cycles, place: from, ..Watcher::default() };
     loop {
         let is_last = stop.is_cancelled();
         let context = cx.clone();
@@ -104,27 +121,63 @@ pub async fn run(cx: Context, hooks: Vec<Hook>, first_wait: Duration, stop: Canc
 /// Sees what is worth telling.
 #[derive(Default)]
 struct Watcher {
+    /// Reads where the supervisor's cycles stand.
+    cycles: Option<Cycles>,
+    /// The count of the last cycle that was seen.
+    last_cycle: Option<u64>,
+    has_looked: bool,
     place: Option<Cursor>,
     /// Whether anything ran or could run at the last look.
     was_busy: bool,
     /// Until when each upstream was blocked, as told.
     blocks: BTreeMap<String, Option<UnixMillis>>,
+    /// Spent budgets as told, by upstream.
+    budgets: BTreeMap<String, SpentBudget>,
 }
 
 impl Watcher {
     fn look(&mut self, cx: &Context) -> Result<Vec<(Topic, Message)>> {
-        let Some(place) = self.place else {
-            self.place = Some(block_on(tail(cx, None, 0))?.cursor);
+        let failed = self.failed_cycle(cx);
+        if !self.has_looked {
+            if self.place.is_none() {
+                self.place = Some(block_on(tail(cx, None, 0))?.cursor);
+            }
+            // A state from before is no news.
             self.see(cx, &block_on(glance(cx))?);
-            return Ok(Vec::new());
-        };
+            self.has_looked = true;
+        }
+        let Some(place) = self.place else { return Ok(Vec::new()) };
         let (events, cursor) = block_on(placed(cx, place, PAGE))?;
         self.place = Some(cursor);
         let mut told: Vec<_> = events.iter().flat_map(|(place, event)| of_event(*place, event)).collect();
-        if !events.is_empty() || self.was_busy || !self.blocks.is_empty() {
+        let is_held = !self.blocks.is_empty() || !self.budgets.is_empty();
+        if !events.is_empty() || self.was_busy || is_held {
             told.extend(self.see(cx, &block_on(glance(cx))?));
         }
+        told.extend(failed);
         Ok(told)
+    }
+
+    /// The supervisor's last cycle, if it is new and failed. The first look only remembers where the cycles stand.
+    fn failed_cycle(&mut self, cx: &Context) -> Option<(Topic, Message)> {
+        let standing = self.cycles.as_ref()?()?;
+        let before = self.last_cycle.replace(standing.cycle_count);
+        let is_new = before.is_some_and(|before| standing.cycle_count > before);
+        if !is_new || standing.consecutive_failures == 0 {
+            return None;
+        }
+        let at = standing.last_cycle_at?;
+        let message = Message {
+            schema_version: 1,
+            id: format!("{}-{}", Topic::CycleFailed.word(), standing.cycle_count),
+            event: Topic::CycleFailed.word(),
+            at,
+            scope: cx.scope.clone(),
+            task: None,
+            upstream: None,
+            reason: standing.last_failure_code,
+        };
+        Some((Topic::CycleFailed, message))
     }
 
     /// What the whole says that no event does.
@@ -158,6 +211,16 @@ impl Watcher {
         let is_blocked =
             |name: &String| seen.blocks.iter().any(|block| block.blocked && block.upstream == *name);
         self.blocks.retain(|name, _| is_blocked(name));
+        for spent in &seen.budgets {
+            if self.budgets.insert(spent.upstream.clone(), spent.clone()).as_ref() == Some(spent) {
+                continue;
+            }
+            let topic = Topic::BudgetSpent;
+            let id = format!("{}-{}-{}", topic.word(), spent.upstream, seen.now.get());
+            let (upstream, reason) = (Some(spent.upstream.clone()), Some(spent.budget.clone()));
+            told.push((topic, Message { upstream, reason, ..message(topic, id) }));
+        }
+        self.budgets.retain(|_, known| seen.budgets.contains(known));
         told
     }
 }
@@ -167,6 +230,11 @@ fn of_event(place: Cursor, event: &EventPayload) -> Option<(Topic, Message)> {
     let reason = event.data.reason.clone();
     let topic = match event.to.as_deref() {
         _ if event.event == EventKind::Violated.word() => Topic::GovernanceViolation,
+        _ if event.event == EventKind::Pinned.word()
+            && reason.as_deref().is_some_and(|reason| reason.starts_with(PINNED_ANEW)) =>
+        {
+            Topic::GovernanceViolation
+        }
         Some("parked") if event.from.as_deref() != Some("parked") => Topic::Parked,
         Some("failed") if event.from.as_deref() != Some("failed") => Topic::Failed,
         _ => return None,
@@ -242,6 +310,7 @@ fn signature(secret: &Secret, body: &[u8]) -> String {
 async fn run_command(argv: &[String], message: &Message, body: &[u8]) -> bool {
     let Some((program, arguments)) = argv.split_first() else { return false };
     let mut command = tokio::process::Command::new(program);
+    command.envs(rota_store::environment::hidden());
     command.args(arguments).env("ROTA_EVENT", message.event).env("ROTA_SCOPE", &message.scope);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let Ok(mut child) = command.spawn() else { return false };

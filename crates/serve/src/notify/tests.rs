@@ -91,7 +91,7 @@ impl Told {
         let stop = CancellationToken::new();
         // Something is left to do, so that it is not idle before it should be.
         add(&cx, "open");
-        runtime.spawn(run(cx.clone(), hooks, Duration::from_millis(10), stop.clone()));
+        runtime.spawn(run(cx.clone(), None, None, hooks, Duration::from_millis(10), stop.clone()));
         let start = Instant::now();
         for at in 0.. {
             assert!(start.elapsed() < WAIT, "nobody listens");
@@ -224,9 +224,10 @@ fn a_receiver_that_never_takes_it_is_given_up_on() {
 fn push_back(cx: &Context, upstream: &str, for_secs: u32) {
     let gate = json!({"initialBackoffSecs": for_secs, "maxBackoffSecs": for_secs});
     let policy = json!({"gate": gate}).to_string();
-    block_on(rota_verbs::policy::apply(cx, &policy)).unwrap_or_else(|error| panic!("{error}"));
+    block_on(rota_verbs::policy::apply(cx, &policy, rota_verbs::policy::Unnamed::Replace))
+        .unwrap_or_else(|error| panic!("{error}"));
     let call = Call::in_scope(&cx.scope);
-    let limit = NoteLimit { call, upstream: upstream.to_owned(), began_at: None };
+    let limit = NoteLimit { call, upstream: upstream.to_owned(), began_at: None, retry_after_ms: None };
     block_on(cx.store.perform(&limit)).unwrap_or_else(|error| panic!("{error}"));
 }
 

@@ -1,16 +1,28 @@
 //! Changing fields, and states by a person's hand.
 
-use rota_core::{Refusal, Status};
+use rota_core::{Caller, Refusal, Status};
 
 use super::lab::{after, at, done, holder, id, in_queue, new, urgent};
 use super::{Lab, Subject};
 use crate::intents::add::NewTask;
-use crate::intents::edit::Edit;
+use crate::intents::edit::{Edit, FORCED};
+use crate::intents::read::Journal;
 use crate::intents::settle::DeleteMany;
+use crate::tx::EventFilter;
 
 fn edit<S: Subject>(lab: &Lab<'_, S>, now: i64, name: &str) -> Edit {
     let call = lab.call(at(now));
-    Edit { call, id: id(name), title: None, priority: None, description: None, steps: None, status: None }
+    Edit {
+        call,
+        id: id(name),
+        title: None,
+        priority: None,
+        description: None,
+        steps: None,
+        status: None,
+        caller: Caller::default(),
+        force: false,
+    }
 }
 
 /// What is given changes, the rest stays; nothing given is no event; a done task is immutable.
@@ -53,16 +65,54 @@ pub fn a_status_is_reached_through_the_state_machine<S: Subject>(subject: &S) {
         lab.check();
     }
     let held = lab.take(at(6), "a");
-    assert_eq!(lab.ok(&to(7, Status::Open)).status, Status::Open, "an active one is released");
+    let by_holder = Edit { caller: holder(&held), ..to(7, Status::Open) };
+    assert_eq!(lab.ok(&by_holder).status, Status::Open, "an active one is released");
     assert!(lab.step(at(7), "a", done(holder(&held))).is_err());
     for status in [Status::Active, Status::Failed, Status::Parked, Status::Invalidated] {
         assert!(matches!(lab.refused(&to(8, status)), Refusal::BadValue { .. }));
         assert_eq!(lab.task("a").title, "T7", "the title was not kept either");
     }
     lab.take(at(9), "a");
-    assert_eq!(lab.ok(&to(10, Status::Done)).status, Status::Done, "a person's override");
+    let forced = Edit { force: true, ..to(10, Status::Done) };
+    assert_eq!(lab.ok(&forced).status, Status::Done, "a person's override");
     assert_eq!(lab.claim(at(11), 9), ["b"]);
     lab.check();
+}
+
+/// DESIGN 13.28: while a task is held its state is changed by its holder, or by force, which the journal says.
+pub fn a_held_tasks_status_needs_its_holder<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.add(at(0), &[new("a")]);
+    let first = lab.take(at(0), "a");
+    lab.reclaim(at(600), "tasks");
+    let second = lab.take(at(601), "a");
+    let statuses = [Status::Done, Status::Open, Status::Paused, Status::Deleted];
+    for status in statuses {
+        let to = |caller: Caller| Edit { status: Some(status), caller, ..edit(&lab, 602, "a") };
+        assert!(matches!(lab.refused(&to(holder(&first))), Refusal::StaleLease { .. }), "{status}");
+        assert!(matches!(lab.refused(&to(Caller::agent("other"))), Refusal::NotHolder { .. }), "{status}");
+        let unnamed = lab.refused(&to(Caller::default()));
+        assert!(matches!(unnamed, Refusal::HolderRequired { .. }), "{status}: {unnamed:?}");
+        assert_eq!(lab.task("a"), second);
+    }
+    for (now, status) in
+        [(610, Status::Open), (620, Status::Paused), (630, Status::Deleted), (640, Status::Done)]
+    {
+        let held =
+            if lab.task("a").status == Status::Active { lab.task("a") } else { lab.take(at(now), "a") };
+        let change = Edit { status: Some(status), ..edit(&lab, now, "a") };
+        let by_agent = Edit { caller: Caller { lease: None, ..holder(&held) }, ..change.clone() };
+        let task = if now == 640 { lab.ok(&Edit { force: true, ..change }) } else { lab.ok(&by_agent) };
+        assert_eq!(task.status, status);
+        if status != Status::Done && status != Status::Open {
+            lab.ok(&Edit { status: Some(Status::Open), ..edit(&lab, now + 1, "a") });
+        }
+        lab.check();
+    }
+    let filter = EventFilter { task: Some(id("a")), ..EventFilter::default() };
+    let events = lab.ok(&Journal { call: lab.call(at(650)), filter });
+    let last = events.last().map(|event| (event.kind.word(), event.data.reason.clone()));
+    assert_eq!(last, Some(("overridden", Some(FORCED.to_owned()))));
 }
 
 /// Bulk deletion sees one queue, ends leases, and counts what it deleted.

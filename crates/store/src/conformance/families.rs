@@ -20,8 +20,8 @@ fn below(name: &str, parent: &str, kind: &str) -> NewTask {
 fn begin<S: Subject>(lab: &Lab<'_, S>, now: UnixMillis, kind: &str) -> Task {
     let mut claim = claim_of("loops", now, 1);
     claim.host = Some("one".into());
-    let begin = Begin { claim, kinds: vec![kind.into()], binds_host: true };
-    lab.ok(&begin).remove(0).task
+    let begin = Begin::new(claim, vec![kind.into()], true);
+    lab.ok(&begin).granted.remove(0).task
 }
 
 fn reiterate<S: Subject>(lab: &Lab<'_, S>, now: UnixMillis, name: &str) -> Reiterate {
@@ -84,15 +84,19 @@ pub fn children_of_earlier_iterations_go<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     lab.add(at(0), &[of_kind("plan", "loops", "plan")]);
     let first = begin(&lab, at(1), "plan");
-    let add =
-        |now: UnixMillis, task: NewTask, lease: Option<LeaseId>| AddLoop { call: lab.call(now), task, lease };
+    let add = |now: UnixMillis, task: NewTask, lease: Option<LeaseId>| AddLoop {
+        call: lab.call(now),
+        task,
+        lease,
+        by_token: false,
+    };
     let child = lab.ok(&add(at(2), below("s1", "plan", "spec"), first.lease()));
     assert_eq!((child.parent_iteration, child.depth, child.host.as_deref()), (Some(1), 1, Some("one")));
     lab.ok(&add(at(2), below("s2", "plan", "spec"), None));
     let stranger = LeaseId { task: id("s1"), fence: rota_core::Fence::new(7) };
     assert_eq!(lab.ok(&add(at(2), below("s3", "plan", "spec"), Some(stranger))).parent_iteration, None);
     lab.add(at(3), &[below("p1", "s1", "phase")]);
-    lab.must(at(4), "plan", Command::Iterate { caller: holder(&first) });
+    lab.must(at(4), "plan", Command::Iterate { caller: holder(&first), reason: "exit code 1".into() });
     assert_eq!(statuses(&lab, "plan s1 p1 s2 s3"), "active invalidated invalidated open open");
     let reason = "it came from iteration 1 of 'plan', which is now at 2";
     assert_eq!(lab.task("p1").fail_reason.as_deref(), Some(reason));

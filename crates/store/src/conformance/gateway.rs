@@ -1,13 +1,16 @@
 //! What the gateway keeps: usage, tokens, blocks that several gates write.
 
-use rota_core::UnixMillis;
+use rota_core::obstacle::Wait;
 use rota_core::policy::GateLevel;
+use rota_core::{Status, UnixMillis};
 
 use super::lab::{at, claim, done, held, id, new, of_kind};
 use super::{Lab, Subject};
 use crate::intents::add::{NewPriority, NewTask};
-use crate::intents::blocks::{KeepBlock, Unblock};
-use crate::intents::gateway::{FindGateToken, LevelOfLease, MakeGateToken, NoteUsage, Used, day_of};
+use crate::intents::blocks::{KeepBlock, NoteBudget, Unblock, UpstreamWaits};
+use crate::intents::gateway::{
+    FindGateToken, LevelOfLease, MakeGateToken, NoteUsage, ParkSpent, Used, day_of,
+};
 use crate::tx::{UsageFilter, UsageRow};
 
 /// What is used is added up per task, day, upstream and model.
@@ -58,7 +61,8 @@ pub fn leases_have_a_level<S: Subject>(subject: &S) {
     lab.add(at(0), &[NewTask { priority: NewPriority::Given(9), ..new("slow") }]);
     let level = |task: &str, fence: u64| {
         let call = lab.call(at(9));
-        lab.ok(&LevelOfLease { call, task: id(task), fence: rota_core::Fence::new(fence) })
+        let ask = LevelOfLease { call, task: id(task), fence: rota_core::Fence::new(fence) };
+        lab.ok(&ask).map(|held| held.level)
     };
     assert_eq!(level("urgent", 1), None, "not held");
     lab.claimed(&crate::intents::claim::Claim { queue: "loops".into(), ..claim(at(1), 9) });
@@ -78,6 +82,88 @@ pub fn leases_have_a_level<S: Subject>(subject: &S) {
     lab.add(at(3), &[below("child", "urgent")]);
     lab.claimed(&crate::intents::claim::Claim { queue: "loops".into(), ..claim(at(4), 9) });
     assert_eq!(level("child", 1), Some(GateLevel::Critical), "the parent's");
+}
+
+/// The level of a lease is known with the time it has left, and not once that is over, reclaimed or not.
+pub fn an_expired_lease_has_no_level<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.add(at(0), &[new("a")]);
+    lab.take(at(0), "a");
+    let held = |now| {
+        let call = lab.call(at(now));
+        lab.ok(&LevelOfLease { call, task: id("a"), fence: rota_core::Fence::new(1) })
+    };
+    let left = held(0).map(|held| held.left_ms);
+    let secs = i64::try_from(left.unwrap_or_default() / 1_000).unwrap_or_default();
+    assert!(secs > 1, "{left:?}");
+    assert_eq!(held(secs - 1).map(|held| held.left_ms), Some(1_000));
+    assert_eq!(held(secs), None);
+}
+
+/// Figures that no store could keep stay at the largest one, and so do their sums.
+pub fn usage_stays_within_bounds<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    let most = u64::try_from(i64::MAX).unwrap_or_default();
+    let row = |figure| UsageRow {
+        scope: "default".into(),
+        task: "a".into(),
+        upstream: "anthropic".into(),
+        model: "m".into(),
+        requests: 1,
+        input_tokens: figure,
+        spend_nanos: figure,
+        ..UsageRow::default()
+    };
+    for figure in [u64::MAX, most, 7] {
+        lab.ok(&NoteUsage { call: lab.call(at(0)), rows: vec![row(figure)] });
+        let (_, rows) = lab.ok(&Used { call: lab.call(at(0)), filter: UsageFilter::default() });
+        assert_eq!((rows[0].input_tokens, rows[0].spend_nanos), (most, most), "after {figure}");
+    }
+}
+
+/// A task that has spent its budget is parked with the reason, whoever holds it; one that has ended is not touched.
+pub fn a_spent_task_is_parked<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.add(at(0), &[new("a"), new("b"), new("c")]);
+    lab.take(at(1), "a");
+    lab.take(at(1), "c");
+    lab.must(at(2), "c", done(held("c", 1)));
+    let park = |task: &str| {
+        lab.ok(&ParkSpent { call: lab.call(at(3)), task: id(task), reason: "the money is spent".into() })
+    };
+    assert_eq!((park("a"), park("b"), park("c"), park("nobody")), (true, true, false, false));
+    for (task, status) in [("a", Status::Parked), ("b", Status::Parked), ("c", Status::Done)] {
+        let row = lab.task(task);
+        let reason = (status == Status::Parked).then_some("the money is spent");
+        assert_eq!((row.status, row.parked_reason.as_deref()), (status, reason), "{task}");
+    }
+}
+
+/// A spent budget is a wait of its own beside the block, until it begins anew or is raised.
+pub fn a_spent_budget_is_a_wait<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    let upstreams = vec!["anthropic".to_owned(), "openai".to_owned()];
+    let note = |now, spent: Option<i64>| {
+        let spent = spent.map(|until| ("usd_per_day".to_owned(), at(until)));
+        lab.ok(&NoteBudget { call: lab.call(at(now)), upstreams: vec!["anthropic".into()], spent });
+    };
+    let waits = |now| lab.ok(&UpstreamWaits { call: lab.call(at(now)), upstreams: upstreams.clone() });
+    note(0, None);
+    assert_eq!(waits(0), []);
+    note(1, Some(50));
+    let spent = Wait::BudgetSpent { budget: "usd_per_day".into(), until: at(50) };
+    assert_eq!(waits(2), [("anthropic".to_owned(), spent.clone())]);
+    let call = lab.call(at(3));
+    let reason = "rate limited".to_owned();
+    lab.ok(&KeepBlock { call, upstream: "anthropic".into(), until: Some(at(9)), hits: 1, reason });
+    let limited = Wait::RateLimited { upstream: "anthropic".into(), until: Some(at(9)) };
+    let both = [("anthropic".to_owned(), limited), ("anthropic".to_owned(), spent)];
+    assert_eq!(waits(4), both);
+    lab.ok(&Unblock { call: lab.call(at(5)), upstream: "anthropic".into() });
+    assert_eq!(waits(6), both[1..], "unblocking earns no money");
+    assert_eq!(waits(50), [], "it begins anew");
+    note(7, None);
+    assert_eq!(waits(8), [], "it was raised");
 }
 
 /// A token is found by its hash until its time is over.

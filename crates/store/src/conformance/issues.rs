@@ -5,9 +5,10 @@ use rota_core::{LeaseId, Status, Task, UnixMillis};
 
 use super::lab::{at, held, id};
 use super::{Lab, Subject};
+use crate::intents::Call;
 use crate::intents::issues::{
-    AddLocalIssue, Board, ClaimIssue, ClaimedIssue, CloseIssue, EditIssue, Guard, KeepLeases, Mark, Note,
-    NoteChange, NoteViolation, PinGovernance, ReadRecord,
+    AddLocalIssue, Board, ClaimIssue, ClaimedIssue, CloseIssue, EditIssue, EditLocalIssue, Guard, Identify,
+    KeepLeases, Mark, Note, NoteChange, NoteViolation, PinGovernance, Pinned, ReadRecord, ReopenIssue,
 };
 
 const SOURCE: &str = "gitea/o/r";
@@ -110,13 +111,16 @@ pub fn governance_is_pinned_once<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     let pin = |sum: &str, only_first: bool, now: UnixMillis| {
         let files = [("docs/rules.md".to_owned(), sum.to_owned())].into();
-        lab.ok(&PinGovernance { call: lab.call(now), source: SOURCE.into(), files, only_first })
+        let reason = "the first start".to_owned();
+        let pin = PinGovernance { call: lab.call(now), source: SOURCE.into(), files, only_first, reason };
+        lab.ok(&pin)
     };
     let record = |source: &str| lab.ok(&ReadRecord { call: lab.call(at(9)), source: source.into() });
     assert_eq!(record(SOURCE), None);
-    assert_eq!(pin("a", true, at(0))["docs/rules.md"], "a");
-    assert_eq!(pin("b", true, at(1))["docs/rules.md"], "a", "the first one counts");
-    assert_eq!(pin("c", false, at(2))["docs/rules.md"], "c");
+    let seen = |pinned: Pinned| (pinned.files["docs/rules.md"].clone(), pinned.is_new);
+    assert_eq!(seen(pin("a", true, at(0))), ("a".to_owned(), true));
+    assert_eq!(seen(pin("b", true, at(1))), ("a".to_owned(), false), "the first one counts");
+    assert_eq!(seen(pin("c", false, at(2))), ("c".to_owned(), true));
     for now in [3, 4] {
         let (call, message) = (lab.call(at(now)), "immutability".to_owned());
         lab.ok(&NoteViolation { call, source: SOURCE.into(), message });
@@ -146,5 +150,55 @@ pub fn local_issues_have_numbers<S: Subject>(subject: &S) {
     let shown: Vec<_> = board.issues.iter().map(|one| (one.note.number, one.task.title.as_str())).collect();
     assert_eq!(shown, [(1, "A"), (2, "B"), (3, "C")]);
     assert_eq!(board.issues[0].note.labels, ["bug"]);
+    lab.check();
+}
+
+/// A local issue is edited in place, opened again after it was closed, and brought back after it was parked.
+pub fn local_issues_are_edited_and_opened_again<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    let call = |now| Call { actor: Some("alice".into()), ..lab.call(at(now)) };
+    let (title, body, labels) = ("A".to_owned(), Some("Text".to_owned()), Vec::new());
+    let added = lab.ok(&AddLocalIssue { call: call(0), source: "local".into(), title, body, labels });
+    assert_eq!(Note::of(&added).unwrap().author.as_deref(), Some("alice"));
+    let edit = |now, title: Option<&str>, body: Option<&str>| {
+        let (title, body) = (title.map(str::to_owned), body.map(str::to_owned));
+        lab.ok(&EditLocalIssue { call: call(now), id: added.id.clone(), title, body })
+    };
+    let edited = edit(1, Some("B"), None);
+    assert_eq!((edited.title.as_str(), edited.description.as_deref()), ("B", Some("Text")));
+    assert_eq!(edit(2, None, Some("")).description, None);
+    assert_eq!(edit(3, Some("B"), None).updated_at, at(2), "nothing changed");
+    let reopen = |now| lab.ok(&ReopenIssue { call: call(now), id: added.id.clone() }).status;
+    assert_eq!(reopen(4), Status::Open, "it was never closed");
+    lab.ok(&CloseIssue { call: call(5), id: added.id.clone() });
+    assert_eq!(reopen(6), Status::Open);
+    lab.must(at(7), added.id.as_str(), Command::Cancel);
+    assert_eq!(reopen(8), Status::Open);
+    let caller = rota_core::Caller::default();
+    lab.must(at(9), added.id.as_str(), Command::Park { caller, reason: "a question".into() });
+    let back = EditIssue {
+        call: call(10),
+        id: added.id.clone(),
+        guard: Guard::Free,
+        command: Some(Command::Reset),
+        changes: vec![NoteChange::GateRefusals(2), NoteChange::Told, NoteChange::BroughtBack],
+    };
+    let task = lab.ok(&back).unwrap();
+    let note = Note::of(&task).unwrap();
+    assert_eq!((task.status, note.brought_back, note.gate_refusals), (Status::Open, 1, 0));
+    assert!(!note.is_told);
+    lab.check();
+}
+
+/// The first name that is proposed for a store stays, per tracker.
+pub fn a_store_has_one_name_per_tracker<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    let identify = |lab: &Lab<'_, S>, source: &str, proposed: &str| {
+        let (source, proposed) = (source.to_owned(), proposed.to_owned());
+        lab.ok(&Identify { call: lab.call(at(0)), source, proposed })
+    };
+    assert_eq!(identify(&lab, SOURCE, "one"), "one");
+    assert_eq!(identify(&lab.another(), SOURCE, "two"), "one");
+    assert_eq!(identify(&lab, "github/o/r", "three"), "three");
     lab.check();
 }

@@ -1,6 +1,6 @@
 //! Loops: the first iteration comes with the grant, the children with the completion.
 
-use rota_core::transition::Command;
+use rota_core::transition::{Command, RateLimit};
 use rota_core::{Refusal, Status};
 
 use super::Subject;
@@ -15,7 +15,7 @@ use crate::intents::read::Show;
 fn begin(now: rota_core::UnixMillis, kinds: &[&str], limit: usize) -> Begin {
     let mut claim = claim_of("loops", now, limit);
     claim.host = Some("one".into());
-    Begin { claim, kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(), binds_host: true }
+    Begin::new(claim, kinds.iter().map(|kind| (*kind).to_owned()).collect(), true)
 }
 
 fn child(name: &str, parent: &str, iteration: u32) -> NewTask {
@@ -35,20 +35,23 @@ pub fn a_grant_begins_an_iteration<S: Subject>(subject: &S) {
         at(0),
         &[of_kind("r", "loops", "ralph"), of_kind("p", "loops", "plan"), of_kind("x", "loops", "odd")],
     );
-    assert_eq!(lab.ok(&begin(at(1), &[], 9)), []);
-    let granted = lab.ok(&begin(at(1), &["plan", "odd"], 1)).remove(0).task;
+    assert_eq!(lab.ok(&begin(at(1), &[], 9)).granted, []);
+    let granted = lab.ok(&begin(at(1), &["plan", "odd"], 1)).granted.remove(0).task;
     assert_eq!(granted.id, id("x"), "base 60 before 40");
     assert_eq!((granted.iteration, granted.tries, granted.host.as_deref()), (1, 1, Some("one")));
     let lease = holder(&granted);
-    let again = lab.step(at(2), "x", Command::Iterate { caller: lease.clone() }).unwrap();
+    let again = lab
+        .step(at(2), "x", Command::Iterate { caller: lease.clone(), reason: "exit code 1".into() })
+        .unwrap();
     assert_eq!((again.iteration, again.tries), (2, 2));
     assert!(again.lease_expires_at > granted.lease_expires_at);
     // What ends without a verdict was no try, but its number is used up.
-    let limited = lab.step(at(3), "x", Command::RateLimit { caller: lease, blocked_until: None }).unwrap();
+    let limited =
+        lab.step(at(3), "x", Command::RateLimit { caller: lease, limit: RateLimit::default() }).unwrap();
     assert_eq!((limited.iteration, limited.tries, limited.attempts), (2, 1, 0));
-    let third = lab.ok(&begin(at(60), &["odd"], 1)).remove(0).task;
+    let third = lab.ok(&begin(at(60), &["odd"], 1)).granted.remove(0).task;
     assert_eq!((third.iteration, third.tries), (3, 2));
-    let lost = lab.ok(&begin(at(6_000), &["nothing"], 1));
+    let lost = lab.ok(&begin(at(6_000), &["nothing"], 1)).granted;
     assert_eq!(lost, []);
     let x = lab.task("x");
     assert_eq!((x.status, x.tries, x.attempts), (Status::Open, 1, 1));
@@ -59,12 +62,13 @@ pub fn a_grant_begins_an_iteration<S: Subject>(subject: &S) {
 pub fn completing_brings_the_children<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     lab.add(at(0), &[of_kind("p", "loops", "plan")]);
-    let plan = lab.ok(&begin(at(1), &["plan", "spec"], 9)).remove(0).task;
+    let plan = lab.ok(&begin(at(1), &["plan", "spec"], 9)).granted.remove(0).task;
     let second = NewTask { deps: vec![id("s1")], ..child("s2", "p", 1) };
     let complete = Complete {
         call: lab.call(at(2)),
         lease: plan.lease().unwrap(),
         result: None,
+        upstream: None,
         children: vec![second, child("s1", "p", 1)],
         triggered: vec![],
         then: Some(begin(at(2), &["plan", "spec"], 9)),
@@ -87,11 +91,12 @@ pub fn completing_brings_the_children<S: Subject>(subject: &S) {
 pub fn a_bad_child_completes_nothing<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     lab.add(at(0), &[of_kind("p", "loops", "plan"), of_kind("taken", "loops", "spec")]);
-    let plan = lab.ok(&begin(at(1), &["plan"], 9)).remove(0).task;
+    let plan = lab.ok(&begin(at(1), &["plan"], 9)).granted.remove(0).task;
     let complete = |children: Vec<NewTask>| Complete {
         call: lab.call(at(2)),
         lease: plan.lease().unwrap(),
         result: None,
+        upstream: None,
         children,
         triggered: vec![],
         then: None,
@@ -109,11 +114,12 @@ pub fn a_bad_child_completes_nothing<S: Subject>(subject: &S) {
 pub fn an_invalidated_child_is_revived<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     lab.add(at(0), &[of_kind("p", "loops", "plan")]);
-    let first = lab.ok(&begin(at(1), &["plan"], 1)).remove(0).task;
+    let first = lab.ok(&begin(at(1), &["plan"], 1)).granted.remove(0).task;
     let complete = |now, task: &rota_core::Task, children| Complete {
         call: lab.call(now),
         lease: task.lease().unwrap(),
         result: None,
+        upstream: None,
         children,
         triggered: vec![],
         then: None,
@@ -127,12 +133,16 @@ pub fn an_invalidated_child_is_revived<S: Subject>(subject: &S) {
     for name in ["a", "b"] {
         lab.step(at(3), name, Command::Invalidate { reason: "parent moved on".into() }).unwrap();
     }
-    let second = lab.ok(&begin(at(4), &["plan"], 1)).remove(0).task;
+    let second = lab.ok(&begin(at(4), &["plan"], 1)).granted.remove(0).task;
     let renamed = NewTask { title: "B anew".into(), ..child("b", "p", 2) };
     lab.ok(&complete(at(5), &second, vec![renamed]));
     let b = lab.task("b");
     assert_eq!((b.status, b.title.as_str(), b.parent_iteration), (Status::Open, "B anew", Some(2)));
-    assert_eq!(lab.ok(&begin(at(6), &["spec"], 9)).remove(0).task.id, id("b"), "its old blocker is gone");
+    assert_eq!(
+        lab.ok(&begin(at(6), &["spec"], 9)).granted.remove(0).task.id,
+        id("b"),
+        "its old blocker is gone"
+    );
     assert_eq!(lab.task("a").status, Status::Invalidated);
     lab.check();
 }
@@ -157,10 +167,10 @@ pub fn artifacts_are_awaited<S: Subject>(subject: &S) {
     assert_eq!(awaiting(lab.task("a").seq, 9), ["b", "c"]);
     let of_parent = lab.ok(&ChildrenAwaiting { call: lab.call(at(1)), parent: id("p") });
     assert_eq!(of_parent.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["c"]);
-    assert_eq!(lab.ok(&begin(at(1), &["spec"], 9)), []);
+    assert_eq!(lab.ok(&begin(at(1), &["spec"], 9)).granted, []);
     lab.ok(&NoteArtifacts { call: lab.call(at(2)), triggered: vec![id("b"), id("gone")] });
     assert_eq!(lab.task("b").ready_at(), at(2));
-    let granted = lab.ok(&begin(at(3), &["spec"], 9));
+    let granted = lab.ok(&begin(at(3), &["spec"], 9)).granted;
     assert_eq!(granted.iter().map(|grant| grant.task.id.as_str()).collect::<Vec<_>>(), ["b"]);
     assert_eq!(awaiting(0, 9), ["a", "c"]);
     lab.check();
@@ -172,7 +182,7 @@ pub fn lapsed_leases_and_the_backlog<S: Subject>(subject: &S) {
     let later = NewTask { not_before: Some(at(50)), ..of_kind("later", "loops", "spec") };
     lab.add(at(0), &[of_kind("a", "loops", "spec"), of_kind("b", "loops", "spec"), later]);
     lab.add(at(0), &[after("other", &[])]);
-    let granted = lab.ok(&begin(at(1), &["spec"], 1)).remove(0).task;
+    let granted = lab.ok(&begin(at(1), &["spec"], 1)).granted.remove(0).task;
     let lease = granted.lease().unwrap();
     let lapsed = |leases| lab.ok(&Lapsed { call: lab.call(at(2)), leases });
     assert_eq!(lapsed(vec![lease.clone()]), []);

@@ -1,7 +1,7 @@
 //! Who may end a lease (P2, S2).
 
 use rota_core::lease::{Caller, LeaseId};
-use rota_core::transition::Command;
+use rota_core::transition::{Command, RateLimit};
 use rota_core::{Fence, Refusal, Status};
 
 use super::lab::{at, claim, done, fail, held, holder, id, in_queue, new};
@@ -16,7 +16,7 @@ fn all_verbs(caller: &Caller) -> Vec<Command> {
         done(caller()),
         fail(caller()),
         Command::Release { caller: caller() },
-        Command::RateLimit { caller: caller(), blocked_until: None },
+        Command::RateLimit { caller: caller(), limit: RateLimit::default() },
         Command::Interrupt { caller: caller() },
         Command::Exhaust { caller: caller(), reason: "out".into() },
         Command::Park { caller: caller(), reason: "stuck".into() },
@@ -95,11 +95,23 @@ pub fn an_expired_lease_is_the_holders_until_it_is_taken_back<S: Subject>(subjec
     assert_eq!(lab.reclaim(at(9_599), "tasks"), Vec::<String>::new());
     assert_eq!(lab.reclaim(at(9_600), "tasks"), ["b"]);
     let late = lab.step(at(9_600), "b", done(holder(&b)));
-    assert_eq!(late, Err(Refusal::NotActive { id: id("b"), status: Status::Open }));
+    let Some(lease) = b.lease() else { panic!("it was held") };
+    let lost = || Refusal::LeaseLost {
+        id: id("b"),
+        status: Status::Open,
+        lease: lease.clone(),
+        expired_at: at(9_600),
+    };
+    assert_eq!(late, Err(lost()));
+    for caller in [Caller { lease: None, ..holder(&b) }, Caller::lease(lease.clone()), Caller::default()] {
+        assert_eq!(lab.step(at(9_601), "b", done(caller)), Err(lost()));
+    }
+    let other = lab.step(at(9_601), "b", done(Caller::agent("somebody-else")));
+    assert_eq!(other, Err(Refusal::NotActive { id: id("b"), status: Status::Open }));
     lab.check();
 }
 
-/// DESIGN 13.11: a wrong agent or lease is refused; a caller who names none is let through on `tasks`.
+/// DESIGN 13.11: a wrong agent or lease is refused, and so is a caller that names neither, unless the policy lets it.
 pub fn naming_somebody_else_is_refused<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     lab.add(at(0), &[new("a"), new("anonymous")]);
@@ -113,7 +125,10 @@ pub fn naming_somebody_else_is_refused<S: Subject>(subject: &S) {
     let both =
         Caller { agent: Some("b".into()), lease: Some(LeaseId { task: id("a"), fence: Fence::new(1) }) };
     assert!(matches!(wrong(both), Refusal::NotHolder { .. }));
+    assert!(matches!(wrong(Caller::default()), Refusal::HolderRequired { .. }));
+    lab.publish(at(1), r#"{"queues":{"tasks":{"requireHolder":false}}}"#);
     assert_eq!(lab.must(at(2), "a", done(Caller::default())).status, Status::Done);
+    lab.publish(at(2), "{}");
     lab.ok(&Claim { agent: None, ..claim(at(3), 1) });
     assert!(matches!(
         lab.step(at(4), "anonymous", done(held("anonymous", 9))),

@@ -18,7 +18,9 @@ pub mod claim;
 pub mod edit;
 pub mod families;
 pub mod gateway;
+pub mod giving_way;
 pub mod graph;
+pub mod inheritance;
 pub mod issues;
 pub mod iterate;
 pub mod journal;
@@ -34,6 +36,7 @@ pub mod reads;
 pub mod reclaim;
 pub mod sched;
 pub mod settle;
+pub mod tokens;
 
 use std::future::Future;
 
@@ -149,9 +152,31 @@ macro_rules! conformance_suite {
                 artifacts_are_awaited
                 lapsed_leases_and_the_backlog
             }
+            tokens {
+                a_future_now_is_only_for_reading
+                a_token_knows_its_kin
+                agents_create_linked_tasks
+                agents_add_a_bounded_number_of_children
+            }
+            giving_way {
+                a_failing_loop_gives_way_to_a_fresh_one
+                a_loop_keeps_its_lease_where_giving_way_helps_nobody
+                the_next_iteration_looks_at_pause_and_block
+                loops_return_by_a_ramp_after_a_block
+                upstreams_bound_their_loops_where_no_gateway_does
+                a_limit_counts_from_the_iterations_start
+                a_limited_loop_waits_as_configured
+                a_grant_checks_the_artifact
+                a_loop_that_fails_fast_cools_down
+            }
+            inheritance {
+                loops_inherit_a_trees_priority
+                a_child_made_from_the_same_is_kept
+            }
             edit {
                 fields_change_and_done_is_immutable
                 a_status_is_reached_through_the_state_machine
+                a_held_tasks_status_needs_its_holder
                 deleting_many_by_filter
                 a_new_priority_moves_the_task
             }
@@ -175,6 +200,10 @@ macro_rules! conformance_suite {
                 leases_have_a_level
                 gate_tokens_are_found_until_they_expire
                 the_longer_block_counts
+                an_expired_lease_has_no_level
+                usage_stays_within_bounds
+                a_spent_task_is_parked
+                a_spent_budget_is_a_wait
             }
             issues {
                 an_issue_is_claimed_once
@@ -183,6 +212,8 @@ macro_rules! conformance_suite {
                 a_closed_issue_is_opened_again_on_purpose
                 governance_is_pinned_once
                 local_issues_have_numbers
+                local_issues_are_edited_and_opened_again
+                a_store_has_one_name_per_tracker
             }
             policies {
                 publishing_versions_and_conflicts

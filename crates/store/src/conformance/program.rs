@@ -6,8 +6,8 @@
 use rota_core::glob::Globs;
 use rota_core::lease::{Caller, LeaseId};
 use rota_core::plan_sync::PlanLine;
-use rota_core::policy::{Counts, Reclaim, ScorePolicy};
-use rota_core::transition::Command;
+use rota_core::policy::{Counts, FastFailures, Reclaim, ScorePolicy};
+use rota_core::transition::{Command, RateLimit};
 use rota_core::{
     Fence, Json, Policy, QueuePolicy, Refusal, Status, Task, TaskId, UnixMillis, backoff::Backoff,
 };
@@ -23,6 +23,7 @@ use crate::intents::edit::Edit;
 use crate::intents::iterate::Begin;
 use crate::intents::lease_plan::PlanLeases;
 use crate::intents::loops::{AddLoop, Cancel, Move, Reiterate, Tree};
+use crate::intents::not_passed::NotPassed;
 use crate::intents::plan_sync::PlanSync;
 use crate::intents::policy::{PauseQueue, PublishPolicy};
 use crate::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, Why};
@@ -125,10 +126,14 @@ fn queue_policy(dice: &mut Dice) -> QueuePolicy {
         lease_ttl_ms: dice.of(&[1_000, 60_000, 600_000]),
         reclaim: dice.of(&[Reclaim::Auto, Reclaim::Auto, Reclaim::Explicit]),
         require_lease: dice.once_in(4),
+        require_holder: !dice.once_in(3),
+        require_commit: dice.once_in(2),
+        agents_may_create: !dice.once_in(4),
         backoff: dice.of(&backoffs).filter(|_| counted),
         counts,
         default_priority: dice.of(&[0, 2, 100]),
         score,
+        fast_failures: dice.of(&[None, Some(FastFailures { after: 2, base_ms: 1_000, cap_ms: 8_000 })]),
     }
 }
 
@@ -209,7 +214,11 @@ fn command(dice: &mut Dice, task: &TaskId, picture: &Picture, now: UnixMillis) -
         6..9 => Command::Fail { caller, reason: Some(reason), default_reason: "-" },
         9 => Command::Renew { caller, ttl_ms },
         10 => Command::Lose,
-        11 => Command::RateLimit { caller, blocked_until: dice.once_in(2).then(|| now.plus_ms(90_000)) },
+        11 => {
+            let blocked_until = dice.once_in(2).then(|| now.plus_ms(90_000));
+            let others_succeed = dice.once_in(2);
+            Command::RateLimit { caller, limit: RateLimit { blocked_until, backoff: None, others_succeed } }
+        }
         12 => Command::Interrupt { caller },
         13 => Command::Release { caller },
         14 => Command::Exhaust { caller, reason },
@@ -223,8 +232,8 @@ fn command(dice: &mut Dice, task: &TaskId, picture: &Picture, now: UnixMillis) -
         22 => Command::Cancel,
         23 => Command::Invalidate { reason },
         24 => Command::Reset,
-        25 => Command::Iterate { caller },
-        26 => Command::Undelete,
+        25 => Command::Iterate { caller, reason: "exit code 1".into() },
+        26 => Command::Yield { caller, reason: "exit code 1".into() },
         _ => Command::Override { result: None },
     }
 }
@@ -340,14 +349,22 @@ fn lease<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Stri
 /// One of the verbs on a tree.
 fn tree<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis, picture: &Picture) -> String {
     let (call, id) = (lab.call(now), dice.id());
-    match dice.below(6) {
+    match dice.below(7) {
         0 => said(lab.run(&Reiterate { call, id, reason: dice.once_in(2).then(|| "again".into()) })),
         1 => said(lab.run(&Cancel { call, id })),
         2 => said(lab.run(&Move { call, id, host: dice.of(&["here", "there"]).into() })),
         3 => {
             let claim = any_claim(dice, now);
             let kinds = KINDS.into_iter().flatten().map(str::to_owned).collect();
-            said(lab.run(&Begin { claim, kinds, binds_host: dice.once_in(2) }))
+            said(lab.run(&Begin::new(claim, kinds, dice.once_in(2))))
+        }
+        4 => {
+            let kinds = KINDS.into_iter().flatten().map(str::to_owned).collect();
+            let claim = Claim { queue: "loops".into(), ..any_claim(dice, now) };
+            let fence = picture.rows.get(&id).map_or(0, |row| row.task.fence.get());
+            let lease = LeaseId { task: id, fence: Fence::new(fence) };
+            let begin = Begin::new(claim, kinds, dice.once_in(2));
+            said(lab.run(&NotPassed { call, lease, reason: "exit code 1".into(), begin }))
         }
         _ => {
             let parent = picture.rows.get(&id).and_then(|row| row.task.lease());
@@ -355,7 +372,7 @@ fn tree<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis, picture:
                 .or_else(|| dice.once_in(2).then(|| LeaseId { task: id.clone(), fence: Fence::new(1) }));
             let task =
                 NewTask { id: new_id(dice, picture), parent: Some(id), deps: vec![], ..new_task(dice, now) };
-            said(lab.run(&AddLoop { call, task, lease }))
+            said(lab.run(&AddLoop { call, task, lease, by_token: false }))
         }
     }
 }
@@ -369,6 +386,8 @@ fn edit(dice: &mut Dice, call: crate::intents::Call) -> Edit {
         description: dice.once_in(3).then(String::new),
         steps: None,
         status: dice.once_in(2).then(|| dice.of(&Status::ALL)),
+        caller: Caller::default(),
+        force: dice.once_in(2),
     }
 }
 

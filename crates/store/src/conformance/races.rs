@@ -74,7 +74,7 @@ pub fn renew_against_reclaim<S: Subject>(subject: &S) {
         let stored = lab.task("a");
         match renewed {
             Ok(_) => assert_eq!((taken, stored.status, stored.fence), (0, Status::Active, task.fence)),
-            Err(Refusal::NotActive { .. }) => {
+            Err(Refusal::LeaseLost { .. }) => {
                 assert_eq!((taken, stored.status, round % 2), (1, Status::Open, 0))
             }
             Err(Refusal::StaleLease { holder, .. }) => {

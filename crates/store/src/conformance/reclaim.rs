@@ -2,7 +2,7 @@
 
 use rota_core::obstacle::{Obstacle, Reason};
 use rota_core::policy::Counts;
-use rota_core::transition::{Command, LOST_REASON};
+use rota_core::transition::{Command, LOST_REASON, RateLimit};
 use rota_core::{Policy, Refusal, Status, UnixMillis};
 
 use super::lab::{at, claim, claim_by_id, claim_of, done, fail, held, holder, id, in_queue, new, of_kind};
@@ -117,7 +117,7 @@ pub fn explicit_reclaim_leaves_expired_leases_alone<S: Subject>(subject: &S) {
     assert_eq!(lab.reclaim(at(99), "runs"), ["a"]);
     assert_eq!(lab.reclaim(at(99), "runs"), Vec::<String>::new());
     assert_eq!(lab.claimed(&claim_of("runs", at(99), 9)), ["b", "c"]);
-    assert!(matches!(lab.step(at(99), "a", done(held("a", 1))), Err(Refusal::NotActive { .. })));
+    assert!(matches!(lab.step(at(99), "a", done(held("a", 1))), Err(Refusal::LeaseLost { .. })));
     lab.check();
 }
 
@@ -238,7 +238,8 @@ pub fn more_cooling_tasks_than_a_batch<S: Subject>(subject: &S) {
     assert_eq!(lab.claim(at(9_999), 2), ["t1100", "t1099"]);
 }
 
-/// DESIGN 4: rate-limited ends count no attempt, wait 5 s doubling to 120 s or for the block, and park at 20.
+/// DESIGN 4: rate-limited ends count no attempt, wait 5 s doubling to 120 s or for the block, and park at 20 if others
+/// succeed meanwhile.
 pub fn rate_limited_ends_wait_and_park<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     lab.add(at(0), &[new("a")]);
@@ -247,13 +248,15 @@ pub fn rate_limited_ends_wait_and_park<S: Subject>(subject: &S) {
         let caller = holder(&lab.take(at(now), "a"));
         let blocked_until = (number == 3).then(|| at(now + 77));
         let wait = if number == 3 { 77 } else { wait };
-        let task = lab.must(at(now), "a", Command::RateLimit { caller, blocked_until });
+        let limit = RateLimit { blocked_until, ..RateLimit::default() };
+        let task = lab.must(at(now), "a", Command::RateLimit { caller, limit });
         assert_eq!((task.attempts, task.limited_in_row), (0, number));
         assert_eq!(task.next_eligible_at, Some(at(now + wait)));
         now += wait;
     }
     let caller = holder(&lab.take(at(now), "a"));
-    let task = lab.must(at(now), "a", Command::RateLimit { caller, blocked_until: None });
+    let limit = RateLimit { others_succeed: true, ..RateLimit::default() };
+    let task = lab.must(at(now), "a", Command::RateLimit { caller, limit });
     assert_eq!((task.status, task.attempts), (Status::Parked, 0));
     assert_eq!(lab.step(at(now), "x", Command::Reset), Err(Refusal::TaskNotFound { id: id("x") }));
     lab.check();

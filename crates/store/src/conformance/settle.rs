@@ -2,7 +2,7 @@
 
 use rota_core::event::EventKind;
 use rota_core::status::Outcome;
-use rota_core::transition::{Command, Verb};
+use rota_core::transition::{Command, RateLimit, Verb};
 use rota_core::{Json, Refusal, Status};
 
 use super::lab::{after, at, claim, claim_of, done, fail, held, holder, id, ids, new};
@@ -83,7 +83,12 @@ pub fn every_end_of_an_attempt<S: Subject>(subject: &S) {
         (done(caller()), Outcome::Done, 0, Status::Done),
         (fail(caller()), Outcome::Failed, 1, Status::Open),
         (Command::Lose, Outcome::Lost, 1, Status::Open),
-        (Command::RateLimit { caller: caller(), blocked_until: None }, Outcome::RateLimited, 0, Status::Open),
+        (
+            Command::RateLimit { caller: caller(), limit: RateLimit::default() },
+            Outcome::RateLimited,
+            0,
+            Status::Open,
+        ),
         (Command::Interrupt { caller: caller() }, Outcome::Interrupted, 0, Status::Open),
         (Command::Release { caller: caller() }, Outcome::Released, 0, Status::Open),
         (Command::Exhaust { caller: caller(), reason: reason() }, Outcome::Released, 0, Status::Failed),

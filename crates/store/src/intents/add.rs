@@ -24,12 +24,15 @@ pub struct NewTask {
     pub triggered_by: Option<String>,
     pub parent_iteration: Option<u32>,
     pub artifact_present: bool,
+    pub trigger_hash: Option<String>,
     pub description: Option<String>,
     pub category: Option<String>,
     pub steps: Vec<String>,
     pub spec_ref: Option<String>,
     pub reference: Option<String>,
     pub payload: Option<Json>,
+    /// The task whose agent created it.
+    pub discovered_from: Option<TaskId>,
     pub deps: Vec<TaskId>,
     pub not_before: Option<UnixMillis>,
     /// What it has behind it, if it comes from elsewhere.
@@ -108,12 +111,14 @@ impl NewTask {
             triggered_by: None,
             parent_iteration: None,
             artifact_present: false,
+            trigger_hash: None,
             description: None,
             category: None,
             steps: Vec::new(),
             spec_ref: None,
             reference: None,
             payload: None,
+            discovered_from: None,
             deps: Vec::new(),
             not_before: None,
             past: None,
@@ -134,12 +139,14 @@ impl NewTask {
             triggered_by: self.triggered_by.clone(),
             parent_iteration: self.parent_iteration,
             artifact_present: self.artifact_present,
+            trigger_hash: self.trigger_hash.clone(),
             description: self.description.as_ref().map(Into::into),
             category: self.category.as_ref().map(Into::into),
             steps: self.steps.clone(),
             spec_ref: self.spec_ref.clone(),
             reference: self.reference.clone(),
             payload: self.payload.clone().filter(|payload| payload.as_str() != "null"),
+            discovered_from: self.discovered_from.clone(),
             next_eligible_at: self.not_before,
             ..Task::new(scope, self.id.clone(), &self.queue, &self.title, now)
         };
@@ -168,14 +175,7 @@ pub struct Add {
 impl Intent for Add {
     type Output = Vec<Task>;
 
-    fn may_be_at_once(&self) -> bool {
-        true
-    }
-
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Task>> {
-        if let Some(added) = tx.add_at_once(&self.call, &self.tasks).await? {
-            return Ok(added);
-        }
         let cx = Cx::open(tx, &self.call).await?;
         if self.tasks.iter().any(|task| !task.deps.is_empty()) {
             tx.lock_edges(&cx.scope).await?;
@@ -261,16 +261,25 @@ async fn check<T: Tx>(
     Ok(known.into_iter().filter(|(_, status)| status.satisfies_edge()).map(|(id, _)| id.clone()).collect())
 }
 
+/// A task without a priority of its own takes its parent's, which is that of the nearest ancestor with one.
+pub(super) fn inheriting(task: Task, parent: Option<u32>) -> Task {
+    match (task.priority, parent) {
+        (None, Some(_)) => Task { priority: parent, priority_inherited: true, ..task },
+        _ => task,
+    }
+}
+
 async fn build<T: Tx>(tx: &mut T, cx: &Cx, new: &NewTask) -> Outcome<Task> {
-    let (depth, host) = match &new.parent {
+    let (depth, host, inherited) = match &new.parent {
         Some(parent) => {
             // Locked for the same reason: a parent that finishes now readies its children.
             let row = tx.task(&cx.scope, parent).await?;
             let row = row.filter(|row| row.task.status != Status::Deleted);
             let row = row.ok_or_else(|| Refusal::ParentNotFound { id: parent.clone() })?;
-            (graph::child_depth(&new.id, row.task.depth)?, row.task.host)
+            (graph::child_depth(&new.id, row.task.depth)?, row.task.host, row.task.priority)
         }
-        None => (0, None),
+        None => (0, None, None),
     };
-    Ok(Task { depth, host, ..new.at_root(&cx.scope, cx.policy(&new.queue), cx.now) })
+    let task = Task { depth, host, ..new.at_root(&cx.scope, cx.policy(&new.queue), cx.now) };
+    Ok(inheriting(task, inherited))
 }

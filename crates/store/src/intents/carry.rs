@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use rota_core::event::{Event, EventData, EventKind};
 use rota_core::task::Changes;
-use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
-use serde::{Deserialize, Serialize};
+use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis, Usd};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Call;
 use crate::fault::{Fault, Outcome};
@@ -62,12 +62,12 @@ pub struct End {
 }
 
 macro_rules! lines {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* })*) => {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $type:ty,)* })*) => {
         $($(#[$doc])*
         #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
         #[allow(missing_docs, reason = "the fields are those of the row")]
-        pub struct $name { $(pub $field: $type,)* })*
+        pub struct $name { $($(#[$about])* pub $field: $type,)* })*
     };
 }
 
@@ -89,7 +89,9 @@ lines! {
     /// What a task used of a model on a day.
     UsageLine {
         scope: String, task: String, day: i64, upstream: String, model: String, requests: u64, input_tokens: u64,
-        output_tokens: u64, cache_read_tokens: u64, wait_ms: u64, spend_nanos: u64,
+        output_tokens: u64, cache_read_tokens: u64, wait_ms: u64,
+        #[serde(alias = "spendNanos", deserialize_with = "usd_or_nanos")]
+        usd: Usd,
     }
     /// A task.
     TaskLine { scope: String, id: TaskId, seq: u64, events: u64, fields: Changes, }
@@ -102,6 +104,20 @@ lines! {
         seq: u64, scope: String, task: Option<TaskId>, number: u64, at: UnixMillis, kind: String, from: Option<Status>,
         to: Option<Status>, actor: Option<String>, fence: Option<Fence>, policy: Option<String>, data: EventData,
     }
+}
+
+/// Reads an amount; exports of earlier builds have a number of billionths.
+fn usd_or_nanos<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Usd, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Amount {
+        Usd(Usd),
+        Nanos(u64),
+    }
+    Ok(match Amount::deserialize(deserializer)? {
+        Amount::Usd(usd) => usd,
+        Amount::Nanos(nanos) => Usd::from_nanos(nanos),
+    })
 }
 
 impl TaskLine {
@@ -163,7 +179,7 @@ impl From<UsageRow> for UsageLine {
             output_tokens,
             cache_read_tokens,
             wait_ms,
-            spend_nanos,
+            usd: Usd::from_nanos(spend_nanos),
         }
     }
 }
@@ -181,7 +197,7 @@ impl From<UsageLine> for UsageRow {
             output_tokens,
             cache_read_tokens,
             wait_ms,
-            spend_nanos,
+            usd,
         } = line;
         Self {
             scope,
@@ -194,7 +210,7 @@ impl From<UsageLine> for UsageRow {
             output_tokens,
             cache_read_tokens,
             wait_ms,
-            spend_nanos,
+            spend_nanos: usd.nanos(),
         }
     }
 }

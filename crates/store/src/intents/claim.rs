@@ -1,9 +1,10 @@
 //! Granting leases: take back what expired, let in what has cooled down, choose, grant, all in one transaction.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use rota_core::event::EventData;
+use rota_core::event::{EventData, EventKind};
 use rota_core::glob::Globs;
 use rota_core::obstacle::{self, Obstacle, Reason, Viewer};
 use rota_core::policy::{QueuePolicy, Reclaim};
@@ -12,10 +13,11 @@ use rota_core::select::{self, Candidate, Room};
 use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Task, TaskId};
 
+use super::upstreams::Upstreams;
 use super::{Call, Cx, find_queue, find_task, write};
 use crate::fault::{Error, Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{AnyTx, AtOnce, Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
+use crate::tx::{AnyTx, Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
 
 /// How many rows are taken back or let in at once.
 const BATCH: usize = 500;
@@ -75,15 +77,7 @@ pub struct Grant {
 impl Intent for Claim {
     type Output = Vec<Grant>;
 
-    fn may_be_at_once(&self) -> bool {
-        true
-    }
-
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Grant>> {
-        let at_once = tx.at_once(&AtOnce { call: &self.call, steps: &[], then: Some(self) }).await?;
-        if let Some(granted) = at_once.granted {
-            return Ok(granted);
-        }
         let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;
         grant_next(tx, &cx, self, queue).await
     }
@@ -97,13 +91,55 @@ pub(super) async fn grant_next<T: Tx>(
     queue: Option<QueueRow>,
 ) -> Outcome<Vec<Grant>> {
     let command = Command::Claim { agent: claim.agent.clone(), ttl_ms: claim.ttl_ms };
-    grant_by(tx, cx, claim, queue, &How { command, only_kinds: None }).await
+    grant_by(tx, cx, claim, queue, &How::plainly(command)).await
 }
 
-/// What a grant does to a task, and which kinds are wanted.
+/// What a grant does to a task, and which tasks may be chosen.
 pub(super) struct How<'a> {
     pub command: Command,
     pub only_kinds: Option<&'a [String]>,
+    /// The upstreams whose limits hold; none where loops are not concerned.
+    pub upstreams: Option<&'a Upstreams>,
+    /// Looks whether a task's artifact is still there; none where it is not looked for.
+    pub artifacts: Option<&'a ArtifactCheck>,
+}
+
+impl How<'_> {
+    fn plainly(command: Command) -> Self {
+        Self { command, only_kinds: None, upstreams: None, artifacts: None }
+    }
+}
+
+/// Looks whether the artifact that triggers a task is there, on the host that would run the task.
+#[derive(Clone)]
+pub struct ArtifactCheck(Arc<IsThere>);
+
+type IsThere = dyn Fn(&Task, Option<&Task>) -> bool + Send + Sync;
+
+impl ArtifactCheck {
+    /// By a function of the task and its parent.
+    pub fn by(is_there: impl Fn(&Task, Option<&Task>) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_there))
+    }
+
+    /// Those of some tasks whose artifact is gone.
+    async fn missing<T: Tx>(&self, tx: &mut T, cx: &Cx, rows: &[Row]) -> Result<Vec<Row>, Fault> {
+        let triggered: Vec<&Row> = rows.iter().filter(|row| row.task.triggered_by.is_some()).collect();
+        let ids: Vec<TaskId> = triggered.iter().filter_map(|row| row.task.parent.clone()).collect();
+        let parents = if ids.is_empty() { Vec::new() } else { tx.tasks(&cx.scope, &ids).await? };
+        let parent = |task: &Task| {
+            let parents = parents.iter().map(|row| &row.task);
+            parents.into_iter().find(|parent| Some(&parent.id) == task.parent.as_ref())
+        };
+        let is_missing = |row: &&&Row| !(self.0)(&row.task, parent(&row.task));
+        Ok(triggered.iter().filter(is_missing).map(|row| (*row).clone()).collect())
+    }
+}
+
+impl std::fmt::Debug for ArtifactCheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ArtifactCheck")
+    }
 }
 
 /// The same by another command than a plain claim.
@@ -114,28 +150,104 @@ pub(super) async fn grant_by<T: Tx>(
     queue: Option<QueueRow>,
     how: &How<'_>,
 ) -> Outcome<Vec<Grant>> {
-    let Some(queue) = queue else { return Ok(Vec::new()) };
+    Ok(grant_with_room(tx, cx, claim, queue, how).await?.0)
+}
+
+/// The same, with the room that the choice was made in.
+pub(super) async fn grant_with_room<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    claim: &Claim,
+    queue: Option<QueueRow>,
+    how: &How<'_>,
+) -> Outcome<(Vec<Grant>, Room)> {
+    let Selected { chosen, room } = select_next(tx, cx, claim, queue.as_ref(), how, None).await?;
+    Ok((grant_chosen(tx, cx, chosen, how).await?, room))
+}
+
+/// What was chosen, and the room that it was chosen in.
+pub(super) struct Selected {
+    pub chosen: Vec<Row>,
+    pub room: Room,
+}
+
+/// Takes back what expired, lets in what has cooled down, and chooses. A task that gives its lease back is a candidate like
+/// the others, and its place is free.
+pub(super) async fn select_next<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    claim: &Claim,
+    queue: Option<&QueueRow>,
+    how: &How<'_>,
+    given_back: Option<Row>,
+) -> Outcome<Selected> {
+    let nothing = || Selected { chosen: Vec::new(), room: Room::default() };
+    let Some(queue) = queue else { return Ok(nothing()) };
     let policy = cx.policy(&claim.queue);
-    if policy.reclaim == Reclaim::Auto {
+    // A lease that is given back counts until it is reclaimed, also after it expired: so nothing is reclaimed here, and
+    // other expired leases keep their places until the next claim.
+    if policy.reclaim == Reclaim::Auto && given_back.is_none() {
         reclaim(tx, cx, queue.key).await?;
     }
-    if queue.paused || claim.limit == 0 {
-        return Ok(Vec::new());
+    let limit = if given_back.is_some() { claim.limit.max(1) } else { claim.limit };
+    if queue.paused || limit == 0 {
+        return Ok(nothing());
     }
-    let_in(tx, cx, &queue).await?;
-    let bounded = Room::is_bounded_by(policy);
-    let active = if bounded { tx.active_by_kind(queue.key).await? } else { BTreeMap::new() };
-    let choice = Choice {
-        queue: &queue,
-        policy,
-        limit: claim.limit,
-        host: claim.host.as_deref(),
-        filter: &claim.wanted.resolve(tx, cx).await?,
-        only_kinds: how.only_kinds,
-        room: Room::new(policy, active),
-        beside: Vec::new(),
-    };
-    let chosen = choose(tx, cx, choice).await?;
+    let_in(tx, cx, queue).await?;
+    let counted = Room::is_bounded_by(policy) || how.upstreams.is_some();
+    let active = if counted { tx.active_by_kind(queue.key).await? } else { BTreeMap::new() };
+    let mut room = Room::new(policy, active);
+    if let Some(upstreams) = how.upstreams {
+        let mut kinds: Vec<&str> = how.only_kinds.into_iter().flatten().map(String::as_str).collect();
+        kinds.extend(given_back.iter().filter_map(|row| row.task.kind.as_deref()));
+        room = upstreams.limit(tx, cx, room, &kinds).await?;
+    }
+    if let Some(row) = &given_back {
+        room.release(row.task.kind.as_deref());
+    }
+    let filter = claim.wanted.resolve(tx, cx).await?;
+    loop {
+        let choice = Choice {
+            queue,
+            policy,
+            limit,
+            host: claim.host.as_deref(),
+            filter: &filter,
+            only_kinds: how.only_kinds,
+            room: room.clone(),
+            beside: given_back.clone().into_iter().collect(),
+        };
+        let chosen = choose(tx, cx, choice).await?;
+        let mut missing = match how.artifacts {
+            Some(check) => check.missing(tx, cx, &chosen).await?,
+            None => Vec::new(),
+        };
+        // What a running loop was triggered by was looked at when it was granted.
+        missing.retain(|row| given_back.as_ref().is_none_or(|own| own.task.seq != row.task.seq));
+        if missing.is_empty() {
+            return Ok(Selected { chosen, room });
+        }
+        for row in missing {
+            note_missing_artifact(tx, cx, &row).await?;
+        }
+    }
+}
+
+/// Journals that a task's artifact is gone; the task waits for it again.
+async fn note_missing_artifact<T: Tx>(tx: &mut T, cx: &Cx, row: &Row) -> Result<(), Fault> {
+    let next = Task { artifact_present: false, ..row.task.clone() };
+    let mut change = write::Change::new(EventKind::ArtifactMissing, next);
+    change.data.facts.extend([write::fact("artifactPresent", &false)]);
+    write::save(tx, cx, row, change).await.map(drop)
+}
+
+/// Grants what was chosen.
+pub(super) async fn grant_chosen<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    chosen: Vec<Row>,
+    how: &How<'_>,
+) -> Outcome<Vec<Grant>> {
     let plain = matches!(how.command, Command::Claim { .. });
     if plain && chosen.iter().all(|row| row.task.parent.is_none()) {
         return grant_lone(tx, cx, &chosen, &how.command).await;
@@ -255,7 +367,7 @@ fn granting(cx: &Cx, row: &Row, command: &Command) -> Result<write::Change, Refu
         row.task.triggered_by.iter().map(|_| write::fact("artifactPresent", &row.task.artifact_present));
     let data = EventData { facts: facts.collect(), ..EventData::default() };
     let fence = Some(applied.task.fence);
-    let kind = rota_core::event::EventKind::Step(applied.verb);
+    let kind = EventKind::Step(applied.verb);
     Ok(write::Change { next: applied.task, kind, fence, data })
 }
 

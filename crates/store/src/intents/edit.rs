@@ -2,13 +2,13 @@
 
 use async_trait::async_trait;
 use rota_core::event::EventKind;
-use rota_core::transition::Command;
+use rota_core::transition::{self, Command};
 use rota_core::{Caller, Refusal, Status, Task, TaskId};
 
 use super::{Call, Cx, find_task, write};
 use crate::fault::Outcome;
 use crate::store::Intent;
-use crate::tx::{AnyTx, Tx};
+use crate::tx::{AnyTx, Row, Tx};
 
 /// Changes what is given, leaves the rest. A done task is immutable.
 #[derive(Clone, Debug)]
@@ -27,7 +27,14 @@ pub struct Edit {
     pub steps: Option<Vec<String>>,
     /// New state, reached through the state machine.
     pub status: Option<Status>,
+    /// The lease or agent that the caller names; while the task is held, a new state needs its holder.
+    pub caller: Caller,
+    /// A person's override: changes the state of a held task without its holder.
+    pub force: bool,
 }
+
+/// The reason journalled with a state that was forced.
+pub const FORCED: &str = "a person's override (--force)";
 
 #[async_trait]
 impl Intent for Edit {
@@ -47,20 +54,32 @@ impl Intent for Edit {
         if let Some(wanted) = self.status
             && let Some(command) = way_to(wanted, &row.task)?
         {
-            row = write::step_or_refuse(tx, &cx, &row, &command).await?;
+            row = self.take(tx, &cx, &row, &command).await?;
         }
         Ok(row.task)
     }
 }
 
 impl Edit {
+    async fn take(&self, tx: &mut AnyTx, cx: &Cx, row: &Row, command: &Command) -> Outcome<Row> {
+        let policy = cx.policy(&row.task.queue);
+        let is_held = row.task.status == Status::Active;
+        if is_held && !self.force {
+            transition::check_holder(&row.task, &self.caller, policy)?;
+        }
+        let applied = transition::apply(&row.task, command, policy, cx.now)?;
+        let mut change = write::Change::of(applied, command);
+        change.data.reason = (is_held && self.force).then(|| FORCED.to_owned());
+        Ok(write::save_if_alive(tx, cx, row, change).await??)
+    }
+
     fn edited(&self, task: &Task) -> Task {
         let mut next = task.clone();
         if let Some(title) = &self.title {
             next.title = title.into();
         }
         if let Some(priority) = self.priority {
-            next.priority = Some(priority);
+            (next.priority, next.priority_inherited) = (Some(priority), false);
         }
         if let Some(description) = &self.description {
             next.description = Some(description).filter(|text| !text.is_empty()).map(Into::into);

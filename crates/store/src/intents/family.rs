@@ -1,7 +1,8 @@
-//! What happens to a task means something for those below it: they are orphans when it is deleted, and stale when it
-//! moves on to another iteration. Both are acted on in the transaction that does it, so that no unfinished task ever
+//! What happens to a task means something for those below it: they are orphans when it is deleted, stale when it moves on
+//! to another iteration, and inherit its priority. All of it is acted on in the transaction that does it, so that no unfinished task ever
 //! has a deleted parent or comes from an earlier iteration of it, and nobody has to look for such tasks later.
 
+use rota_core::event::EventKind;
 use rota_core::obstacle::{self, Facts, Obstacle};
 use rota_core::transition::{self, Command};
 use rota_core::{Status, Task, TaskId};
@@ -29,6 +30,9 @@ pub(super) async fn follow<T: Tx>(
             }
         }
     }
+    if let Some(priority) = after.priority.filter(|_| after.priority != before.priority) {
+        hand_down(tx, cx, &after.id, priority).await?;
+    }
     match obstacle::outlived(after, facts).filter(|_| !after.status.is_finished()) {
         Some(Obstacle::Stale { parent_iteration, current }) => {
             let parent = after.parent.clone().unwrap_or_else(|| after.id.clone());
@@ -37,6 +41,25 @@ pub(super) async fn follow<T: Tx>(
         Some(Obstacle::ParentNotDone { parent, .. }) => end_tree(tx, cx, row, &orphan(&parent)).await,
         _ => Ok(row),
     }
+}
+
+/// Gives a changed priority to all waiting tasks below that inherit it.
+async fn hand_down<T: Tx>(tx: &mut T, cx: &Cx, top: &TaskId, priority: u32) -> Result<(), Fault> {
+    let mut above = vec![top.clone()];
+    while let Some(parent) = above.pop() {
+        for child in tx.children(&cx.scope, &parent).await? {
+            if !child.task.priority_inherited && child.task.priority.is_some() {
+                continue;
+            }
+            above.push(child.task.id.clone());
+            let waits = matches!(child.task.status, Status::Open | Status::Paused | Status::Parked);
+            if waits && child.task.priority != Some(priority) {
+                let next = Task { priority: Some(priority), priority_inherited: true, ..child.task.clone() };
+                write::save_alone(tx, cx, &child, write::Change::new(EventKind::Edited, next)).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn orphan(ancestor: &TaskId) -> Command {

@@ -2,8 +2,10 @@
 
 use async_trait::async_trait;
 use rota_core::policy::GateLevel;
-use rota_core::{Fence, Status, Task, TaskId, UnixMillis};
+use rota_core::transition::Command;
+use rota_core::{Caller, Fence, Status, Task, TaskId, UnixMillis};
 
+use super::settle::Settle;
 use super::{Call, Cx, find_task};
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
@@ -19,15 +21,12 @@ pub fn day_of(now: UnixMillis) -> i64 {
     now.get().div_euclid(DAY_MS)
 }
 
-/// Billionths of a dollar for people: cents, or as many places as a small sum needs.
-pub fn dollars(nanos: u64) -> String {
-    let (whole, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
-    let digits = format!("{rest:09}");
-    let shown = digits.trim_end_matches('0').len().clamp(2, 6);
-    format!("{whole}.{}", &digits[..shown])
+/// When the day after a day begins.
+pub fn end_of_day(day: i64) -> UnixMillis {
+    UnixMillis::new(day.saturating_add(1).saturating_mul(DAY_MS))
 }
 
-/// How urgent the calls of a lease are; none once the lease has ended.
+/// How urgent the calls of a lease are; none once the lease has ended or expired.
 #[derive(Clone, Debug)]
 pub struct LevelOfLease {
     /// Where, when, who.
@@ -40,16 +39,57 @@ pub struct LevelOfLease {
 
 #[async_trait]
 impl Intent for LevelOfLease {
-    type Output = Option<GateLevel>;
+    type Output = Option<LeaseLevel>;
 
     fn access(&self) -> Access {
         Access::Read
     }
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
+        let now = self.call.now.unwrap_or(tx.clock().await?);
         let Some(row) = tx.task(&self.call.scope, &self.task).await? else { return Ok(None) };
         let is_held = row.task.status == Status::Active && row.task.fence == self.fence;
-        Ok(if is_held { Some(level_of(tx, &row.task).await?) } else { None })
+        let expires_at = row.task.lease_expires_at.filter(|at| is_held && *at > now);
+        let Some(expires_at) = expires_at else { return Ok(None) };
+        let level = level_of(tx, &row.task).await?;
+        Ok(Some(LeaseLevel { level, left_ms: expires_at.get().saturating_sub(now.get()).unsigned_abs() }))
+    }
+}
+
+/// The level of a lease that is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseLevel {
+    /// How urgent its calls are.
+    pub level: GateLevel,
+    /// How long it lasts, unless it is renewed.
+    pub left_ms: u64,
+}
+
+/// Parks a task that has spent its budget, whoever holds it: only a person can let it go on.
+#[derive(Clone, Debug)]
+pub struct ParkSpent {
+    /// Where, when, who.
+    pub call: Call,
+    /// The task.
+    pub task: TaskId,
+    /// What is spent.
+    pub reason: String,
+}
+
+#[async_trait]
+impl Intent for ParkSpent {
+    /// Whether it was parked; a task that has ended meanwhile is not.
+    type Output = bool;
+
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<bool> {
+        let Some(row) = tx.task(&self.call.scope, &self.task).await? else { return Ok(false) };
+        if !matches!(row.task.status, Status::Open | Status::Active) {
+            return Ok(false);
+        }
+        let caller = row.task.lease().map_or_else(Caller::default, Caller::lease);
+        let park = Command::Park { caller, reason: self.reason.clone() };
+        let settled = Settle::one(self.call.clone(), self.task.clone(), park).run(tx).await?;
+        Ok(settled.steps.iter().all(Result::is_ok))
     }
 }
 
@@ -191,23 +231,5 @@ impl Intent for Used {
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         let now = self.call.now.unwrap_or(tx.clock().await?);
         Ok((day_of(now), tx.usage(&self.filter).await?))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sums_for_people() {
-        for (nanos, text) in [
-            (0, "0.00"),
-            (1_500_000_000, "1.50"),
-            (12_345_000, "0.012345"),
-            (18_000_000_000, "18.00"),
-            (999, "0.000000"),
-        ] {
-            assert_eq!(dollars(nanos), text);
-        }
     }
 }

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use rota_core::event::EventKind;
+use rota_core::obstacle::Wait;
 use rota_core::transition::{self, Command};
 use rota_core::{Caller, Json, LeaseId, Refusal, Status, Task, TaskId, UnixMillis};
 
-use super::add::{NewPriority, NewTask, add_all};
-use super::claim::{Claim, Grant, How, grant_by};
-use super::{Call, Cx, edges, find_queue, find_task, write};
+use super::add::{NewTask, add_all, inheriting};
+use super::claim::{ArtifactCheck, Claim, Grant, How, grant_by, grant_with_room};
+use super::upstreams::Upstreams;
+use super::{Call, Cx, blocks, edges, find_queue, find_task, write};
 use crate::fault::{Error, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{AnyTx, Filter, QueueRow, Row, Tx};
+use crate::tx::{AnyTx, Filter, Row, Tx};
 
 /// Grants loops and begins their first iteration, in one transaction: a crash before it returns leaves all of it or
 /// nothing, so that a number is never used twice.
@@ -24,23 +26,46 @@ pub struct Begin {
     pub kinds: Vec<String>,
     /// Whether a loop that was never run stays with the claim's host: its folders will be there.
     pub binds_host: bool,
+    /// The upstreams that the kinds use.
+    pub upstreams: Upstreams,
+    /// Looks for the artifacts of what is chosen.
+    pub artifacts: Option<ArtifactCheck>,
+}
+
+/// What [`Begin`] granted, and what held others back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Begun {
+    /// The loops, each with its iteration.
+    pub granted: Vec<Grant>,
+    /// The limits that held before the choice, each with its upstream.
+    pub held_back: Vec<(String, Wait)>,
 }
 
 impl Begin {
-    async fn grant<T: Tx>(&self, tx: &mut T, cx: &Cx, queue: Option<QueueRow>) -> Outcome<Vec<Grant>> {
+    /// Loops of these kinds, whatever upstreams they use, without a look at their artifacts.
+    pub fn new(claim: Claim, kinds: Vec<String>, binds_host: bool) -> Self {
+        Self { claim, kinds, binds_host, upstreams: Upstreams::default(), artifacts: None }
+    }
+
+    pub(super) fn how(&self) -> How<'_> {
         let host = self.claim.host.clone().filter(|_| self.binds_host);
-        let command = Command::Begin { agent: self.claim.agent.clone(), host };
-        grant_by(tx, cx, &self.claim, queue, &How { command, only_kinds: Some(&self.kinds) }).await
+        How {
+            command: Command::Begin { agent: self.claim.agent.clone(), host },
+            only_kinds: Some(&self.kinds),
+            upstreams: Some(&self.upstreams),
+            artifacts: self.artifacts.as_ref(),
+        }
     }
 }
 
 #[async_trait]
 impl Intent for Begin {
-    type Output = Vec<Grant>;
+    type Output = Begun;
 
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Grant>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Begun> {
         let (cx, queue) = Cx::open_for_grant(tx, &self.claim.call, &self.claim.queue).await?;
-        self.grant(tx, &cx, queue).await
+        let (granted, room) = grant_with_room(tx, &cx, &self.claim, queue, &self.how()).await?;
+        Ok(Begun { granted, held_back: room.all_upstream_waits() })
     }
 }
 
@@ -54,6 +79,8 @@ pub struct Complete {
     pub lease: LeaseId,
     /// What came out.
     pub result: Option<Json>,
+    /// The upstream that it used successfully.
+    pub upstream: Option<String>,
     /// What it leaves to be done. One that exists as invalidated under the same parent is revived.
     pub children: Vec<NewTask>,
     /// Children that waited for an artifact which is there now.
@@ -91,10 +118,13 @@ impl Intent for Complete {
         let caller = Caller { agent: None, lease: Some(self.lease.clone()) };
         let done = Command::Done { caller, result: self.result.clone() };
         let task = write::step_or_refuse(tx, &cx, &parent, &done).await?.task;
-        let children = self.add_children(tx, &cx).await?;
+        if let Some(upstream) = &self.upstream {
+            blocks::note_success(tx, &cx, upstream, task.started_at).await?;
+        }
+        let children = self.add_children(tx, &cx, &task).await?;
         note_artifacts(tx, &cx, &self.triggered).await?;
         let granted = match &self.then {
-            Some(begin) => begin.grant(tx, &cx, queue).await?,
+            Some(begin) => grant_by(tx, &cx, &begin.claim, queue, &begin.how()).await?,
             None => Vec::new(),
         };
         Ok(Completed { task, children, granted })
@@ -102,20 +132,26 @@ impl Intent for Complete {
 }
 
 impl Complete {
-    async fn add_children<T: Tx>(&self, tx: &mut T, cx: &Cx) -> Outcome<Vec<Task>> {
+    /// Adds children. One that an earlier iteration had is kept if it is done and was made from the same, else it is revived.
+    async fn add_children<T: Tx>(&self, tx: &mut T, cx: &Cx, parent: &Task) -> Outcome<Vec<Task>> {
         let ids: Vec<TaskId> = self.children.iter().map(|child| child.id.clone()).collect();
-        let revivable = |row: &Row| is_revivable(row, &self.lease.task);
-        let rows = tx.lock_tasks(&cx.scope, &ids).await?.into_iter().filter(revivable);
+        let is_earlier = |row: &Row| is_earlier_child(row, parent);
+        let rows = tx.lock_tasks(&cx.scope, &ids).await?.into_iter().filter(is_earlier);
         let old: BTreeMap<TaskId, Row> = rows.map(|row| (row.task.id.clone(), row)).collect();
-        let new: Vec<NewTask> =
-            self.children.iter().filter(|child| !old.contains_key(&child.id)).cloned().collect();
+        let (again, new): (Vec<&NewTask>, Vec<&NewTask>) =
+            self.children.iter().partition(|child| old.contains_key(&child.id));
+        let (kept, revived): (Vec<&NewTask>, Vec<&NewTask>) =
+            again.into_iter().partition(|child| is_same(&old[&child.id].task, child));
         let mut written: BTreeMap<TaskId, Task> = BTreeMap::new();
-        let revived: Vec<&NewTask> =
-            self.children.iter().filter(|child| old.contains_key(&child.id)).collect();
-        for child in &revived {
-            let task = revive(tx, cx, &old[&child.id], child).await?;
+        for child in kept {
+            let task = keep(tx, cx, &old[&child.id], child, &parent.id).await?;
             written.insert(task.id.clone(), task);
         }
+        for child in &revived {
+            let task = revive(tx, cx, &old[&child.id], child, parent.priority).await?;
+            written.insert(task.id.clone(), task);
+        }
+        let new: Vec<NewTask> = new.into_iter().cloned().collect();
         for task in add_all(tx, cx, &new).await? {
             written.insert(task.id.clone(), task);
         }
@@ -127,36 +163,91 @@ impl Complete {
     }
 }
 
-/// Whether a task is a child of an earlier iteration that was left behind.
-pub(super) fn is_revivable(row: &Row, parent: &TaskId) -> bool {
-    row.task.status == Status::Invalidated && row.task.parent.as_ref() == Some(parent)
+/// Whether a task is a finished child of an earlier iteration of a parent.
+pub(super) fn is_earlier_child(row: &Row, parent: &Task) -> bool {
+    let task = &row.task;
+    let is_earlier = task.parent_iteration.is_some_and(|from| from < parent.iteration);
+    // A child that a person added came out of no iteration, and is the plan's only once it was invalidated.
+    let is_left = task.status == Status::Invalidated;
+    task.parent.as_ref() == Some(&parent.id) && task.status.is_finished() && (is_earlier || is_left)
+}
+
+/// Whether a child that is done was made from the same line and the same bytes of its artifact.
+fn is_same(task: &Task, child: &NewTask) -> bool {
+    task.status == Status::Done && task.trigger_hash.is_some() && task.trigger_hash == child.trigger_hash
+}
+
+/// Keeps a child that is done: it belongs to the new iteration, and what was invalidated below it when the parent was
+/// started over goes on.
+async fn keep<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, child: &NewTask, parent: &TaskId) -> Outcome<Task> {
+    let next = Task {
+        parent_iteration: child.parent_iteration,
+        triggered_by: child.triggered_by.clone(),
+        artifact_present: child.artifact_present,
+        ..row.task.clone()
+    };
+    let kept = write::save(tx, cx, row, write::Change::new(EventKind::Kept, next)).await?.task;
+    let reason = started_over(parent);
+    let mut above = vec![kept.id.clone()];
+    while let Some(id) = above.pop() {
+        for row in tx.children(&cx.scope, &id).await? {
+            let was_ended =
+                row.task.status == Status::Invalidated && row.task.fail_reason.as_ref() == Some(&reason);
+            if was_ended {
+                let open =
+                    transition::apply(&row.task, &Command::Reset, cx.policy(&row.task.queue), cx.now)?.task;
+                write::save(tx, cx, &row, write::Change::new(EventKind::Revived, open)).await?;
+            } else if row.task.status == Status::Done {
+                above.push(row.task.id);
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// Why those below a loop that was started over were invalidated.
+pub(super) fn started_over(parent: &TaskId) -> String {
+    format!("'{parent}', above it, was started over")
 }
 
 /// A child of an earlier iteration that the new one has again: open, its tries forgotten, its fence kept.
-pub(super) async fn revive<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, child: &NewTask) -> Outcome<Task> {
+pub(super) async fn revive<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    row: &Row,
+    child: &NewTask,
+    inherited: Option<u32>,
+) -> Outcome<Task> {
     let policy = cx.policy(&row.task.queue);
-    let open = transition::apply(&row.task, &Command::Reset, policy, cx.now)?.task;
-    let priority = match child.priority {
-        NewPriority::Given(priority) => Some(priority),
-        NewPriority::QueueDefault => Some(policy.default_priority),
-        NewPriority::Unset => None,
+    let command = match row.task.status {
+        Status::Done => Command::Reiterate,
+        Status::Deleted => Command::Undelete,
+        _ => Command::Reset,
     };
+    let open = transition::apply(&row.task, &command, policy, cx.now)?.task;
+    let Task { kind, priority, payload, .. } = child.at_root(&cx.scope, policy, cx.now);
     let next = Task {
         title: (&child.title).into(),
-        kind: child.kind.clone(),
+        kind,
         priority,
+        priority_inherited: false,
         triggered_by: child.triggered_by.clone(),
         parent_iteration: child.parent_iteration,
         artifact_present: child.artifact_present,
+        trigger_hash: child.trigger_hash.clone(),
         description: child.description.as_ref().map(Into::into),
         category: child.category.as_ref().map(Into::into),
         steps: child.steps.clone(),
         spec_ref: child.spec_ref.clone(),
         reference: child.reference.clone(),
-        payload: child.payload.clone(),
+        payload,
+        attempts: 0,
+        tries: 0,
+        fail_reason: None,
+        result: None,
         ..open
     };
-    let change = write::Change::new(EventKind::Revived, next);
+    let change = write::Change::new(EventKind::Revived, inheriting(next, inherited));
     Ok(write::save(tx, cx, row, change).await?.task)
 }
 
@@ -265,6 +356,29 @@ impl Intent for ChildrenAwaiting {
         let rows = tx.children(&self.call.scope, &self.parent).await?.into_iter();
         let waits = |task: &Task| task.triggered_by.is_some() && !task.artifact_present;
         Ok(rows.map(|row| row.task).filter(waits).collect())
+    }
+}
+
+/// Some tasks as they are; an id that is not there is left out.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    /// Where, when, who.
+    pub call: Call,
+    /// The tasks.
+    pub ids: Vec<TaskId>,
+}
+
+#[async_trait]
+impl Intent for Tasks {
+    type Output = Vec<Task>;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Task>> {
+        let rows = tx.tasks(&self.call.scope, &self.ids).await?;
+        Ok(rows.into_iter().map(|row| row.task).collect())
     }
 }
 

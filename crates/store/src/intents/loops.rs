@@ -4,18 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use rota_core::event::{EventData, EventKind};
+use rota_core::event::{Event, EventData, EventKind};
 use rota_core::obstacle::{self, Facts, Obstacle, ParentFact};
 use rota_core::rank::{self, Rankable, Score};
-use rota_core::transition::{self, Command};
+use rota_core::transition::{self, Command, Verb};
 use rota_core::{Caller, LeaseId, Refusal, Status, Task, TaskId};
 
 use super::add::{NewTask, add_all};
 use super::read::{Runners, TREE_LINES, TaskView, views};
-use super::{Call, Cx, family, find_queue, find_task, iterate, write};
+use super::{Call, Cx, family, find_queue, find_task, iterate, lease_token, write};
 use crate::fault::Outcome;
 use crate::store::{Access, Intent};
-use crate::tx::{AnyTx, ListFilter, Row, Tx};
+use crate::tx::{AnyTx, EventFilter, ListFilter, Row, Tx};
 
 /// Adds a loop. Under its parent's lease it comes out of the parent's iteration: it is marked with it, and one of an
 /// earlier iteration that was invalidated comes back.
@@ -27,6 +27,8 @@ pub struct AddLoop {
     pub task: NewTask,
     /// The lease that the caller works under; counts only if it is the parent's.
     pub lease: Option<LeaseId>,
+    /// Whether the caller is an agent with a lease token: it may add a bounded number of children.
+    pub by_token: bool,
 }
 
 #[async_trait]
@@ -48,8 +50,11 @@ impl Intent for AddLoop {
         transition::apply(&parent.task, &renew, cx.policy(&parent.task.queue), cx.now)?;
         let child = NewTask { parent_iteration: Some(parent.task.iteration), ..self.task.clone() };
         let old = tx.lock_tasks(&cx.scope, std::slice::from_ref(&child.id)).await?.pop();
-        match old.filter(|row| iterate::is_revivable(row, &lease.task)) {
-            Some(row) => iterate::revive(tx, &cx, &row, &child).await,
+        if self.by_token && old.is_none() {
+            lease_token::check_children(tx, &cx, &lease.task).await?;
+        }
+        match old.filter(|row| iterate::is_earlier_child(row, &parent.task)) {
+            Some(row) => iterate::revive(tx, &cx, &row, &child, parent.task.priority).await,
             None => one(add_all(tx, &cx, &[child]).await?),
         }
     }
@@ -96,9 +101,44 @@ impl Intent for Reiterate {
         let kind = EventKind::Step(applied.verb);
         let change = write::Change { next: applied.task, kind, fence: None, data };
         let task = write::save_if_alive(tx, &cx, &row, change).await??.task;
-        let reason = format!("'{}', above it, was started over", self.id);
+        let reason = iterate::started_over(&self.id);
         let below = family::end_below(tx, &cx, &self.id, &Command::Invalidate { reason }).await?;
         Ok(TreeChange { task, below })
+    }
+}
+
+/// The reason that was given when a loop was last started over, unless it was completed since.
+#[derive(Clone, Debug)]
+pub struct StartedOver {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which loop.
+    pub id: TaskId,
+}
+
+/// How far back the journal of a loop is read for that; renewals of its lease are in it too.
+const EVENTS: usize = 500;
+
+#[async_trait]
+impl Intent for StartedOver {
+    type Output = Option<String>;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Option<String>> {
+        let filter = EventFilter {
+            task: Some(self.id.clone()),
+            limit: Some(EVENTS),
+            newest: true,
+            ..EventFilter::default()
+        };
+        let events = tx.events(&self.call.scope, &filter).await?;
+        let is_end = |event: &&Event| {
+            matches!(event.kind, EventKind::Step(Verb::Reiterate | Verb::Reset | Verb::Done))
+        };
+        Ok(events.iter().rev().find(is_end).and_then(|event| event.data.reason.clone()))
     }
 }
 

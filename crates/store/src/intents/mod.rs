@@ -18,7 +18,9 @@ pub mod import;
 pub mod issues;
 pub mod iterate;
 pub mod lease_plan;
+pub mod lease_token;
 pub mod loops;
+pub mod not_passed;
 pub mod overview;
 pub mod plan_sync;
 pub mod policy;
@@ -27,6 +29,7 @@ pub mod read;
 pub mod rehearse;
 pub mod sched;
 pub mod settle;
+pub mod upstreams;
 mod write;
 
 use std::sync::{Arc, OnceLock};
@@ -35,7 +38,7 @@ use rota_core::select::Room;
 use rota_core::{Policy, QueuePolicy, Refusal, TaskId, UnixMillis};
 use sha2::Digest;
 
-use crate::fault::{Fault, Outcome};
+use crate::fault::Outcome;
 use crate::tx::{Published, QueueRow, Row, Tx};
 
 /// What every intent has: where, when, and who asks.
@@ -45,6 +48,8 @@ pub struct Call {
     pub scope: String,
     /// Replaces the store's clock.
     pub now: Option<UnixMillis>,
+    /// Whether an intent that writes may be given a `now` that the store's clock has not reached.
+    pub allow_future: bool,
     /// Who is written into the journal.
     pub actor: Option<String>,
 }
@@ -52,13 +57,22 @@ pub struct Call {
 impl Call {
     /// In a scope, by the store's clock, by nobody in particular.
     pub fn in_scope(scope: &str) -> Self {
-        Self { scope: scope.to_owned(), now: None, actor: None }
+        Self { scope: scope.to_owned(), now: None, allow_future: false, actor: None }
     }
 
-    /// The same at a given time.
+    /// The same at a given time, past or future.
     pub fn at(mut self, now: UnixMillis) -> Self {
-        self.now = Some(now);
+        (self.now, self.allow_future) = (Some(now), true);
         self
+    }
+
+    /// The `now` to decide by. A time that the store's clock has not reached would let a writer outlive or reclaim the
+    /// leases of others, so it is only for reading, unless the caller may set it.
+    fn now_by(&self, clock: UnixMillis, writes: bool) -> Result<UnixMillis, Refusal> {
+        match self.now {
+            Some(now) if now > clock && writes && !self.allow_future => Err(Refusal::NowAhead { now, clock }),
+            given => Ok(given.unwrap_or(clock)),
+        }
     }
 }
 
@@ -71,10 +85,10 @@ pub(crate) struct Cx {
 }
 
 impl Cx {
-    pub async fn open<T: Tx>(tx: &mut T, call: &Call) -> Result<Self, Fault> {
+    pub async fn open<T: Tx>(tx: &mut T, call: &Call) -> Outcome<Self> {
         let (clock, published) = tx.opening(&call.scope).await?;
         let published = published.unwrap_or_else(default_policy);
-        let now = call.now.unwrap_or(clock);
+        let now = call.now_by(clock, tx.writes())?;
         Ok(Self { scope: call.scope.clone(), now, actor: call.actor.clone(), published })
     }
 
@@ -87,10 +101,16 @@ impl Cx {
     ) -> Outcome<(Self, Option<QueueRow>)> {
         let mut cx = Self::open(tx, call).await?;
         let row = find_queue(tx, &cx, queue).await?;
-        if call.now.is_none() && Room::is_bounded_by(cx.policy(queue)) {
+        if call.now.is_none() && cx.is_bounded(queue) {
             cx.now = tx.clock().await?;
         }
         Ok((cx, row))
+    }
+
+    /// Whether grants of a queue are counted, so that they must be made one after the other. Loops are bounded by their
+    /// upstreams too.
+    fn is_bounded(&self, queue: &str) -> bool {
+        Room::is_bounded_by(self.policy(queue)) || queue == read::LOOPS
     }
 
     pub fn policy(&self, queue: &str) -> &QueuePolicy {
@@ -118,8 +138,7 @@ pub fn policy_version(policy: &Policy) -> String {
 /// A queue by name: its row, none if the policy knows it but nothing was added yet, or the refusal that lists the
 /// known ones.
 pub(crate) async fn find_queue<T: Tx>(tx: &mut T, cx: &Cx, name: &str) -> Outcome<Option<QueueRow>> {
-    let bounded = Room::is_bounded_by(cx.policy(name));
-    if let Some(row) = tx.queue(&cx.scope, name, bounded).await? {
+    if let Some(row) = tx.queue(&cx.scope, name, cx.is_bounded(name)).await? {
         return Ok(Some(row));
     }
     let named = &cx.published.policy.queues;

@@ -7,7 +7,7 @@ use rota_core::event::{Event, EventData, EventKind};
 use rota_core::{Json, Policy, QueuePolicy, Refusal, Status};
 
 use super::{Call, Cx, find_queue, policy_version, write};
-use crate::fault::{Fault, Outcome};
+use crate::fault::{Error, Fault, Outcome};
 use crate::store::{Access, Intent};
 use crate::tx::{AnyTx, ListFilter, PolicyRow, Published, QueueRow, Tx};
 
@@ -37,25 +37,28 @@ impl Intent for PublishPolicy {
     }
 }
 
-/// Changes some rules of queue `runs`, from whatever is in force, in one transaction: none of several editors' changes
-/// is lost.
+/// Changes some rules of a queue, from whatever is in force, in one transaction: none of several editors' changes is
+/// lost.
 #[derive(Clone, Debug)]
-pub struct EditRuns {
+pub struct EditRules {
     /// Where, when, who.
     pub call: Call,
+    /// Which queue; it must be known.
+    pub queue: String,
     /// A document in the flat form of six keys; what it does not name stays.
     pub flat: String,
 }
 
 #[async_trait]
-impl Intent for EditRuns {
+impl Intent for EditRules {
     type Output = Arc<Published>;
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Arc<Published>> {
         // The numbers first: whoever publishes in between has taken the next one, and this is tried again.
         let history = tx.policies(&self.call.scope).await?;
         let before = Cx::open(tx, &self.call).await?;
-        let policy = before.published.policy.with_runs(&self.flat).map_err(Refusal::from)?;
+        find_queue(tx, &before, &self.queue).await?;
+        let policy = before.published.policy.with_rules(&self.queue, &self.flat).map_err(Refusal::from)?;
         publish(tx, before, &history, &policy, true).await
     }
 }
@@ -91,16 +94,13 @@ async fn publish<T: Tx>(
 
 impl PublishPolicy {
     /// A stored policy that cannot be read stops everything but this: it can be replaced. Tells whether it could.
-    async fn open<T: Tx>(&self, tx: &mut T, last: Option<&PolicyRow>) -> Result<(Cx, bool), Fault> {
+    async fn open<T: Tx>(&self, tx: &mut T, last: Option<&PolicyRow>) -> Outcome<(Cx, bool)> {
         let version = match (Cx::open(tx, &self.call).await, last) {
-            (Err(Fault::UnreadablePolicy { .. }), Some(last)) => last.version.clone(),
+            (Err(Error::Fault(Fault::UnreadablePolicy { .. })), Some(last)) => last.version.clone(),
             (opened, _) => return Ok((opened?, true)),
         };
         let published = Arc::new(Published { version, policy: Policy::default() });
-        let now = match self.call.now {
-            Some(now) => now,
-            None => tx.clock().await?,
-        };
+        let now = self.call.now_by(tx.clock().await?, tx.writes())?;
         Ok((Cx { scope: self.call.scope.clone(), now, actor: self.call.actor.clone(), published }, false))
     }
 }

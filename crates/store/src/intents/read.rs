@@ -13,6 +13,7 @@ use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Status, Task, TaskId};
 
 use super::claim::{Wanted, open_blockers};
+use super::upstreams::Upstreams;
 use super::{Call, Cx, find_queue, find_task, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
@@ -75,10 +76,13 @@ impl Intent for Peek {
             assignee: None,
             filter: filter.clone(),
         };
-        let (mut claimable, mut active) = (Vec::new(), Vec::new());
+        let (mut claimable, mut active, mut abandoned) = (Vec::new(), Vec::new(), Vec::new());
         for row in tx.list(&cx.scope, &under_way).await? {
             match as_if_lost(tx, &cx, &row, policy, &viewer).await? {
-                Some(lost) => claimable.push(lost),
+                Some(lost) => {
+                    claimable.push(lost);
+                    abandoned.push(row);
+                }
                 None => active.push(row),
             }
         }
@@ -90,6 +94,9 @@ impl Intent for Peek {
         }
         let mut claimable = in_order(claimable, policy, &cx);
         claimable.truncate(self.limit);
+        // An abandoned task that is not among the first is still under way until a claim takes its lease back.
+        abandoned.retain(|row| claimable.iter().all(|shown| shown.task.seq != row.task.seq));
+        active.extend(abandoned);
         let active = in_order(active, policy, &cx);
         Ok(Landscape { claimable: views(tx, &cx, claimable).await?, active: views(tx, &cx, active).await? })
     }
@@ -382,6 +389,8 @@ pub struct Runners {
     pub kinds: Option<BTreeMap<String, Option<String>>>,
     /// What keeps loops of a kind from beginning on this host.
     pub waits: BTreeMap<String, Vec<Wait>>,
+    /// Whether no gateway counts the calls of loops, so that their number is bounded instead.
+    pub bounds_loops: bool,
 }
 
 impl Runners {
@@ -392,20 +401,13 @@ impl Runners {
         Viewer { queue_paused: queue.paused, host: host.clone(), runners }
     }
 
-    /// The block on the upstream that a kind calls.
-    async fn blocked<T: Tx>(
-        &self,
-        tx: &mut T,
-        cx: &Cx,
-        kind: &Option<String>,
-    ) -> Result<Option<Wait>, Fault> {
-        let upstream =
-            self.kinds.as_ref().zip(kind.as_ref()).and_then(|(kinds, kind)| kinds.get(kind)?.as_ref());
-        let Some(upstream) = upstream else { return Ok(None) };
-        let block = tx.block(upstream).await?;
-        let until =
-            block.map(|block| block.blocked_until).filter(|until| until.is_none_or(|until| until > cx.now));
-        Ok(until.map(|until| Wait::RateLimited { upstream: upstream.clone(), until }))
+    /// A room under the limits of the upstreams that the kinds use, as grants see them.
+    async fn limit<T: Tx>(&self, tx: &mut T, cx: &Cx, room: Room, kind: Option<&str>) -> Result<Room, Fault> {
+        let of_kind = self.kinds.clone().unwrap_or_default();
+        let mut kinds: Vec<&str> = of_kind.keys().map(String::as_str).collect();
+        kinds.extend(kind);
+        let upstreams = Upstreams { of_kind: of_kind.clone(), bounds_loops: self.bounds_loops };
+        upstreams.limit(tx, cx, room, &kinds).await
     }
 }
 
@@ -443,15 +445,15 @@ impl Intent for Why {
         let mut facts = write::facts(tx, &cx, &row).await?;
         facts.blocked_by = open_blockers(tx, &cx, &self.id).await?;
         let viewer = self.runners.viewer(&queue, &self.host);
-        let mut outside: Vec<Wait> =
-            self.runners.blocked(tx, &cx, &row.task.kind).await?.into_iter().collect();
+        let mut room = Room::new(policy, active_after_reclaim(tx, &cx, &queue, policy).await?);
+        let mut outside = Vec::new();
         if row.task.queue == LOOPS {
             let here = row.task.kind.as_ref().and_then(|kind| self.runners.waits.get(kind));
             outside.extend(here.into_iter().flatten().cloned());
+            room = self.runners.limit(tx, &cx, room, row.task.kind.as_deref()).await?;
         }
-        let active = active_after_reclaim(tx, &cx, &queue, policy).await?;
         let ahead = ahead(tx, &cx, &queue, &row, policy).await?;
-        let around = Surroundings { facts, viewer, room: Room::new(policy, active), ahead, outside };
+        let around = Surroundings { facts, viewer, room, ahead, outside };
         Ok(explain::explain(&row.task, policy, &around, cx.now))
     }
 }

@@ -1,15 +1,16 @@
 //! Steps of the state machine on tasks that exist: settle, renew, park, pause, reset, delete and the rest.
 
 use async_trait::async_trait;
-use rota_core::transition::{self, Command};
-use rota_core::{Refusal, Status, Task, TaskId};
+use rota_core::event::EventKind;
+use rota_core::transition::{self, Command, Verb};
+use rota_core::{Json, LeaseId, Outcome as AttemptOutcome, Refusal, Status, Task, TaskId};
 
 use super::claim::{Claim, Grant, grant_next};
 use super::write::{self, Change};
 use super::{Call, Cx, find_queue};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{AnyTx, AtOnce, DoneAtOnce, Filter, ListFilter, Tx};
+use crate::tx::{AnyTx, EventFilter, Filter, ListFilter, Tx};
 
 /// One step on one task.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,35 +53,20 @@ impl Settle {
 impl Intent for Settle {
     type Output = Settled;
 
-    fn may_be_at_once(&self) -> bool {
-        true
-    }
-
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Settled> {
-        let at_once = AtOnce { call: &self.call, steps: &self.steps, then: self.then.as_ref() };
-        let DoneAtOnce { steps: taken, granted } = tx.at_once(&at_once).await?;
-        let then = self.then.as_ref().filter(|_| granted.is_none());
-        if taken.len() == self.steps.len() && taken.iter().all(Option::is_some) && then.is_none() {
-            let steps = taken.into_iter().flatten().map(Ok).collect();
-            return Ok(Settled { steps, granted: granted.unwrap_or_default() });
-        }
-        // Every writer takes locks in this order: the scope's edges, the queue's turn, task rows.
+        // Every writer takes locks in this order: the scope's edges, the queue's row, task rows.
         tx.share_edges(&self.call.scope).await?;
-        let (cx, queue) = match then {
+        let (cx, queue) = match &self.then {
             Some(claim) => Cx::open_for_grant(tx, &self.call, &claim.queue).await?,
             None => (Cx::open(tx, &self.call).await?, None),
         };
-        let alone = match taken.iter().all(Option::is_none) {
-            true => take_alone(tx, &cx, &self.steps).await?,
-            false => None,
-        };
-        let steps = match alone {
+        let steps = match take_alone(tx, &cx, &self.steps).await? {
             Some(steps) => steps,
-            None => take_each(tx, &cx, &self.steps, taken).await?,
+            None => take_each(tx, &cx, &self.steps).await?,
         };
-        let granted = match then {
+        let granted = match &self.then {
             Some(claim) => grant_next(tx, &cx, claim, queue).await?,
-            None => granted.unwrap_or_default(),
+            None => Vec::new(),
         };
         Ok(Settled { steps, granted })
     }
@@ -106,7 +92,7 @@ async fn take_alone<T: Tx>(
                 changes.push((row, Change::of(applied, command)));
                 refused.push(None);
             }
-            Err(refusal) => refused.push(Some(refusal)),
+            Err(refusal) => refused.push(Some(explained(tx, cx, &row.task, command, refusal).await?)),
         }
     }
     let mut settled = write::save_lone(tx, cx, changes).await?;
@@ -117,29 +103,73 @@ async fn take_alone<T: Tx>(
     Ok(Some(taken.collect()))
 }
 
-/// Takes one step after the other, but for those that were taken before.
-async fn take_each<T: Tx>(
-    tx: &mut T,
-    cx: &Cx,
-    steps: &[Step],
-    taken: Vec<Option<Task>>,
-) -> Result<Vec<Result<Task, Refusal>>, Fault> {
+async fn take_each<T: Tx>(tx: &mut T, cx: &Cx, steps: &[Step]) -> Result<Vec<Result<Task, Refusal>>, Fault> {
     let mut each = Vec::with_capacity(steps.len());
-    let mut taken = taken.into_iter();
     for step in steps {
-        each.push(match taken.next().flatten() {
-            Some(task) => Ok(task),
-            None => take(tx, cx, step).await?,
-        });
+        each.push(take(tx, cx, step).await?);
     }
     Ok(each)
 }
 
 async fn take<T: Tx>(tx: &mut T, cx: &Cx, step: &Step) -> Result<Result<Task, Refusal>, Fault> {
     match tx.task(&cx.scope, &step.id).await? {
-        Some(row) => Ok(write::step(tx, cx, &row, &step.command).await?.map(|row| row.task)),
+        Some(row) => match write::step(tx, cx, &row, &step.command).await? {
+            Ok(row) => Ok(Ok(row.task)),
+            Err(refusal) => Ok(Err(explained(tx, cx, &row.task, &step.command, refusal).await?)),
+        },
         None => Ok(Err(Refusal::TaskNotFound { id: step.id.clone() })),
     }
+}
+
+/// The refusal as its caller is told it: a late worker that was not replaced is told that its lease expired.
+async fn explained<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    task: &Task,
+    command: &Command,
+    refusal: Refusal,
+) -> Result<Refusal, Fault> {
+    match refusal {
+        Refusal::NotActive { .. } => Ok(lost_lease(tx, cx, task, command).await?.unwrap_or(refusal)),
+        other => Ok(other),
+    }
+}
+
+/// The refusal of a worker whose lease, the last one of the task, expired and was reclaimed; none if that is not what
+/// ended it, or if the caller names another lease or agent.
+async fn lost_lease<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    task: &Task,
+    command: &Command,
+) -> Result<Option<Refusal>, Fault> {
+    let Some(caller) = command.caller() else { return Ok(None) };
+    let lease = LeaseId { task: task.id.clone(), fence: task.fence };
+    if caller.lease.as_ref().is_some_and(|named| *named != lease) {
+        return Ok(None);
+    }
+    let filter = EventFilter { task: Some(task.id.clone()), ..EventFilter::default() };
+    let (mut agent, mut expired_at, mut outcome) = (None, None, None);
+    for event in tx.events(&cx.scope, &filter).await? {
+        if event.fence != Some(task.fence) {
+            continue;
+        }
+        let changed = |name: &str| event.data.changes.get(name).map(Json::as_str);
+        let text =
+            |name: &str| changed(name).and_then(|json| serde_json::from_str::<Option<String>>(json).ok());
+        if event.kind == EventKind::Step(Verb::Claim) {
+            agent = text("assignee").flatten();
+        }
+        let expiry = changed("leaseExpiresAt").and_then(|json| serde_json::from_str(json).ok());
+        expired_at = expiry.or(expired_at);
+        outcome = event.data.outcome.or(outcome);
+    }
+    if caller.agent.is_some() && agent.is_some() && caller.agent != agent {
+        return Ok(None);
+    }
+    let refusal =
+        |expired_at| Refusal::LeaseLost { id: task.id.clone(), status: task.status, lease, expired_at };
+    Ok(expired_at.filter(|_| outcome == Some(AttemptOutcome::Lost)).map(refusal))
 }
 
 /// Deletes every task of a queue that a filter names; returns how many.

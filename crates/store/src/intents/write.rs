@@ -1,12 +1,14 @@
 //! The one way a task is written: row, event, and what follows for those who waited for it.
 
+use std::borrow::Cow;
+
 use rota_core::event::{Event, EventData, EventKind};
 use rota_core::obstacle::{self, Facts, Stage};
 use rota_core::rank;
-use rota_core::transition::{self, Applied, Command};
+use rota_core::transition::{self, Applied, Command, RateLimit};
 use rota_core::{Fence, Json, Refusal, Status, Task};
 
-use super::{Cx, family};
+use super::{Cx, blocks, family};
 use crate::fault::{Error, Fault, Outcome};
 use crate::in_context;
 use crate::tx::{Moved, Row, Standing, Tx};
@@ -29,6 +31,8 @@ impl Change {
             Command::Fail { reason, .. } => reason.clone(),
             Command::Park { reason, .. }
             | Command::Exhaust { reason, .. }
+            | Command::Iterate { reason, .. }
+            | Command::Yield { reason, .. }
             | Command::Invalidate { reason } => Some(reason.clone()),
             _ => None,
         };
@@ -48,9 +52,21 @@ pub(super) async fn step<T: Tx>(
     row: &Row,
     command: &Command,
 ) -> Result<Result<Row, Refusal>, Fault> {
+    let command = &by_policy(cx, command);
     match transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now) {
         Ok(applied) => save_if_alive(tx, cx, row, Change::of(applied, command)).await,
         Err(refusal) => Ok(Err(refusal)),
+    }
+}
+
+/// The command with the waits that the policy sets, where the caller could not know them.
+fn by_policy<'a>(cx: &Cx, command: &'a Command) -> Cow<'a, Command> {
+    match command {
+        Command::RateLimit { caller, limit: limit @ RateLimit { backoff: None, .. } } => {
+            let limit = RateLimit { backoff: Some(blocks::backoff_of(cx)), ..*limit };
+            Cow::Owned(Command::RateLimit { caller: caller.clone(), limit })
+        }
+        _ => Cow::Borrowed(command),
     }
 }
 

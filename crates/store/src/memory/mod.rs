@@ -100,10 +100,10 @@ impl Shared {
 }
 
 impl Store for MemoryStore {
-    fn begin(&self, _access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
-        Box::pin(async {
+    fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
+        Box::pin(async move {
             let before = self.shared.take();
-            let tx = MemoryTx::new(Arc::clone(&self.shared), before, Arc::clone(&self.clock));
+            let tx = MemoryTx::new(Arc::clone(&self.shared), before, Arc::clone(&self.clock), access);
             Ok(AnyTx::Memory(Box::new(tx)))
         })
     }

@@ -14,6 +14,7 @@ use rota_core::{Policy, Status, Task, TaskId, UnixMillis};
 use super::{Clock, Shared, State, Stored};
 use crate::fault::Fault;
 use crate::in_context::{self, InContext};
+use crate::store::Access;
 use crate::tx::{
     AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
     Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow,
@@ -25,12 +26,13 @@ pub struct MemoryTx {
     before: Option<State>,
     state: State,
     clock: Clock,
+    access: Access,
 }
 
 impl MemoryTx {
-    pub(super) fn new(shared: Arc<Shared>, before: State, clock: Clock) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, before: State, clock: Clock, access: Access) -> Self {
         let state = before.clone();
-        Self { shared, before: Some(before), state, clock }
+        Self { shared, before: Some(before), state, clock, access }
     }
 
     fn get(&self, scope: &str, id: &TaskId) -> Option<&Stored> {
@@ -92,6 +94,10 @@ impl Drop for MemoryTx {
 }
 
 impl Tx for MemoryTx {
+    fn writes(&self) -> bool {
+        self.access == Access::Write
+    }
+
     async fn commit(mut self) -> Result<(), Fault> {
         self.before = Some(std::mem::take(&mut self.state));
         Ok(())
@@ -367,11 +373,11 @@ impl Tx for MemoryTx {
         Ok(self.ready(queue, now).map(rankable).collect())
     }
 
-    async fn append(&mut self, event: &Event) -> Result<u64, Fault> {
+    async fn append(&mut self, event: &Event) -> Result<(), Fault> {
         self.state.last_event += 1;
         let seq = self.state.last_event;
         self.state.journal.push(Arc::new(Event { seq, ..event.clone() }));
-        Ok(seq)
+        Ok(())
     }
 
     async fn events(&mut self, scope: &str, filter: &EventFilter) -> Result<Vec<Event>, Fault> {
@@ -426,18 +432,11 @@ impl Tx for MemoryTx {
     }
 
     async fn add_usage(&mut self, usage: &UsageRow) -> Result<(), Fault> {
+        let usage = usage.clone().bounded();
         let UsageRow { scope, task, day, upstream, model, .. } = usage.clone();
         match self.state.usage.entry((scope, task, day, upstream, model)) {
-            Entry::Vacant(entry) => drop(entry.insert(usage.clone())),
-            Entry::Occupied(mut entry) => {
-                let sum = entry.get_mut();
-                sum.requests += usage.requests;
-                sum.input_tokens += usage.input_tokens;
-                sum.output_tokens += usage.output_tokens;
-                sum.cache_read_tokens += usage.cache_read_tokens;
-                sum.wait_ms += usage.wait_ms;
-                sum.spend_nanos += usage.spend_nanos;
-            }
+            Entry::Vacant(entry) => drop(entry.insert(usage)),
+            Entry::Occupied(mut entry) => entry.get_mut().add(&usage),
         }
         Ok(())
     }

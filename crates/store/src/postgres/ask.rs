@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Object, Shared, faults};
+use super::{Object, Shared};
 use crate::fault::Fault;
 
 /// How long an answer may take. The server gives up after 60 s by itself; this is for one that is silent.
@@ -97,62 +97,27 @@ impl Shared {
         self.answer(client, run).await
     }
 
-    /// One statement that is a transaction of its own, on a connection to the server itself.
-    pub async fn alone(
-        &self,
-        client: &Object,
-        text: &str,
-        bound: &[&(dyn ToSql + Sync)],
-    ) -> Result<Answer, Fault> {
-        let statement = self.answer(client, client.prepare_cached(text)).await?;
-        match self.answer_or_loss(client, client.query(&statement, bound)).await {
-            Ok(rows) => Ok(Answer::Rows(rows)),
-            Err((fault, true)) => Ok(Answer::Lost(fault)),
-            Err((fault, false)) => Err(fault),
-        }
-    }
-
     /// Waits for an answer, not for ever.
     pub async fn answer<T>(
         &self,
         client: &Object,
         run: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Fault> {
-        self.answer_or_loss(client, run).await.map_err(|(fault, _)| fault)
-    }
-
-    /// With the fault, whether the answer was lost, so that it may have been done.
-    async fn answer_or_loss<T>(
-        &self,
-        client: &Object,
-        run: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, (Fault, bool)> {
         match tokio::time::timeout(ANSWER, run).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) if names_broke(&error) => {
                 // Nothing was committed: the transaction is tried again, without names.
                 self.prepare.decide(false);
                 client.statement_cache.clear();
-                Err((Fault::LostRace { place: self.place.clone(), problem: error.to_string() }, false))
+                Err(Fault::LostRace { place: self.place.clone(), problem: error.to_string() })
             }
-            Ok(Err(error)) => {
-                let is_lost = faults::is_lost(&error);
-                Err((self.fault(error), is_lost))
-            }
+            Ok(Err(error)) => Err(self.fault(error)),
             Err(_) => {
                 let problem = format!("no answer within {} s", ANSWER.as_secs());
-                Err((Fault::Away { place: self.place.clone(), problem }, true))
+                Err(Fault::Away { place: self.place.clone(), problem })
             }
         }
     }
-}
-
-/// What became of a statement that is a transaction of its own.
-pub(super) enum Answer {
-    /// It was done.
-    Rows(Vec<PgRow>),
-    /// The connection was lost: it may have been done.
-    Lost(Fault),
 }
 
 /// Errors of statements whose name the server does not know, knows already, or knows as something else.

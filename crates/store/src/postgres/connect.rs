@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use deadpool::Runtime;
 use deadpool::managed::{Manager, Metrics, Pool, QueueMode, RecycleError, RecycleResult, Timeouts};
@@ -34,33 +35,17 @@ pub(super) struct Connector {
     told: watch::Sender<u64>,
 }
 
-/// A connection, and which process of the server has it.
-pub(super) struct Connection {
-    client: ClientWrapper,
-    pub session: Session,
-}
-
-impl std::ops::Deref for Connection {
-    type Target = ClientWrapper;
-
-    fn deref(&self) -> &ClientWrapper {
-        &self.client
-    }
-}
-
-/// A process of the server, as we found it when we connected.
-#[derive(Clone)]
-pub(super) struct Session {
-    pub process: i32,
-    /// Its start: numbers of processes are used again.
-    pub started: String,
-    /// Every transaction that it makes for us has this number or a later one.
-    pub first_transaction: i64,
-}
-
 /// How a connection to the server itself behaves where no transaction says otherwise. Statements that are kept are
 /// planned for tables as they may become, not for an empty one.
-const MANNERS: &str = "SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET enable_seqscan = off";
+///
+/// The server ends a session whose client vanished in the middle of a transaction, and with it the locks: after five
+/// idle seconds, or when what it sends is not acknowledged for ten.
+const MANNERS: &str = "SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET enable_seqscan = off; \
+     SET idle_in_transaction_session_timeout = '5s'; SET tcp_user_timeout = '10s'; \
+     SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3";
+
+/// How long a silent server is believed to be there: what we sent is not acknowledged, or nothing comes at all.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// One way to try.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,7 +74,8 @@ impl Connector {
     pub fn pool(target: Target) -> Result<Pool<Self>, Fault> {
         let timeouts = Timeouts {
             wait: Some(target.pool_wait),
-            create: Some(target.connect_timeout),
+            // Each host has its own time: one that swallows everything must not take that of the next one.
+            create: None,
             recycle: Some(PATIENCE),
         };
         let (place, size) = (target.place.clone(), target.pool_size);
@@ -126,7 +112,7 @@ impl Connector {
     }
 
     /// Hosts in the order of the URL, the first one that lets us in.
-    async fn connect(&self) -> Result<Connection, Fault> {
+    async fn connect(&self) -> Result<ClientWrapper, Fault> {
         let config = &self.target.config;
         let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
         let count = hosts.len().max(addresses.len());
@@ -139,15 +125,22 @@ impl Connector {
                 (None, None) => continue,
             };
             let address = addresses.get(index).map(ToString::to_string);
-            match self.connect_to(&host, address.as_deref(), port).await {
-                Ok(client) => return Ok(client),
-                Err(fault) => last = fault,
+            let connecting = self.connect_to(&host, address.as_deref(), port);
+            match tokio::time::timeout(self.target.connect_timeout, connecting).await {
+                Ok(Ok(client)) => return Ok(client),
+                Ok(Err(fault)) => last = fault,
+                Err(_) => last = self.away("it does not answer"),
             }
         }
         Err(last)
     }
 
-    async fn connect_to(&self, host: &Host, address: Option<&str>, port: u16) -> Result<Connection, Fault> {
+    async fn connect_to(
+        &self,
+        host: &Host,
+        address: Option<&str>,
+        port: u16,
+    ) -> Result<ClientWrapper, Fault> {
         let (first, second) = match (host, self.target.encryption.mode) {
             (Host::Unix(_), _) | (_, SslMode::Disable) => (Way::Plain, None),
             (_, SslMode::Allow) => (Way::Plain, Some(Way::Encrypted)),
@@ -170,7 +163,7 @@ impl Connector {
         address: Option<&str>,
         port: u16,
         way: Way,
-    ) -> Result<Connection, Failed> {
+    ) -> Result<ClientWrapper, Failed> {
         let stream = match host {
             Host::Unix(folder) => Stream::Unix(self.unix(folder, port).await?),
             Host::Tcp(name) => {
@@ -201,8 +194,8 @@ impl Connector {
             }
         });
         let client = ClientWrapper::new(client, task);
-        let session = self.look(&client, served.by()).await?;
-        Ok(Connection { client, session })
+        self.look(&client, served.by()).await?;
+        Ok(client)
     }
 
     /// What the file of passwords has for this host.
@@ -212,27 +205,21 @@ impl Connector {
         self.target.passwords.password(host, port, database, user)
     }
 
-    /// Whether this is the server itself, and one that we may write to if that was asked for.
-    async fn look(&self, client: &Client, served_by: i32) -> Result<Session, Fault> {
-        let text = "SELECT pid, backend_start, pg_snapshot_xmin(pg_current_snapshot()) FROM pg_stat_activity \
-             WHERE pid = pg_backend_pid()";
-        let [process, started, first_transaction] = self.words(client, text).await?;
-        let session = Session {
-            process: process.parse().unwrap_or_default(),
-            started,
-            first_transaction: first_transaction.parse().unwrap_or_default(),
-        };
-        self.target.prepare.decide(session.process == served_by);
+    /// Whether this is the server itself, and one that can be written to: a standby counts as away, so that the next
+    /// host is tried, unless the URL asks for one.
+    async fn look(&self, client: &Client, served_by: i32) -> Result<(), Fault> {
+        let text = "SELECT pg_backend_pid(), current_setting('transaction_read_only')";
+        let [process, read_only] = self.words(client, text).await?;
+        if read_only == "on" && self.target.config.get_target_session_attrs() != TargetSessionAttrs::ReadOnly
+        {
+            return Err(self.away("the server is read-only"));
+        }
+        self.target.prepare.decide(process.parse() == Ok(served_by));
         if self.target.prepare.by_name() {
             let set = client.batch_execute(MANNERS).await;
             set.map_err(|error| faults::of(&self.target.place, error))?;
         }
-        if self.target.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite
-            && self.words(client, "SHOW transaction_read_only").await? == ["on"]
-        {
-            return Err(self.away("the server is read-only"));
-        }
-        Ok(session)
+        Ok(())
     }
 
     /// The first row of an answer; empty words where there is none.
@@ -300,22 +287,22 @@ impl Connector {
 fn keep_watch(stream: &TcpStream) -> rustix::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, PATIENCE)?;
-    sockopt::set_tcp_keepintvl(stream, PATIENCE / 3)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 3)?;
     #[cfg(target_os = "linux")]
-    sockopt::set_tcp_user_timeout(stream, u32::try_from(PATIENCE.as_millis()).unwrap_or(u32::MAX))?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX))?;
     Ok(())
 }
 
 impl Manager for Connector {
-    type Type = Connection;
+    type Type = ClientWrapper;
     type Error = Fault;
 
-    async fn create(&self) -> Result<Connection, Fault> {
+    async fn create(&self) -> Result<ClientWrapper, Fault> {
         self.connect().await
     }
 
-    async fn recycle(&self, client: &mut Connection, _: &Metrics) -> RecycleResult<Fault> {
+    async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<Fault> {
         if client.is_closed() { Err(RecycleError::message("the connection is closed")) } else { Ok(()) }
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn of(place: &str, error: tokio_postgres::Error) -> Fault {
         | SqlState::CRASH_SHUTDOWN
         | SqlState::CANNOT_CONNECT_NOW
         | SqlState::TOO_MANY_CONNECTIONS
-        | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => Fault::Away { place, problem },
+        | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+        // A primary that became a standby while we were connected.
+        | SqlState::READ_ONLY_SQL_TRANSACTION => Fault::Away { place, problem },
         SqlState::DISK_FULL => Fault::Postgres { place, problem: format!("no space left: {problem}") },
         _ => Fault::Postgres { place, problem },
     }

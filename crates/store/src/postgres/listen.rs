@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use deadpool_postgres::ClientWrapper;
 use tokio::sync::watch;
 
-use super::connect::Connection;
 use super::readback::first_row;
 use super::{Object, PostgresStore};
 use crate::fault::Fault;
@@ -13,7 +13,7 @@ use crate::fault::Fault;
 /// A connection that waits for notifications.
 pub struct Listener {
     /// Taken out of the pool: it is closed, and its lock given back, with the listener.
-    client: Connection,
+    client: ClientWrapper,
     told: watch::Receiver<u64>,
     lock: String,
     /// Whether this one holds the lock, or does without: one listener is enough for the writers to notify all.
@@ -41,11 +41,11 @@ impl PostgresStore {
 
 impl Listener {
     /// Returns when something was committed since the last call, or after this long.
-    pub async fn wait(&mut self, at_most: Duration) {
+    pub async fn wait(&mut self, at_most: Duration) -> bool {
         self.take_lock().await;
         tokio::select! {
-            Ok(()) = self.told.changed() => {}
-            () = tokio::time::sleep(at_most) => {}
+            Ok(()) = self.told.changed() => true,
+            () = tokio::time::sleep(at_most) => false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The schema: numbered migrations under a lock, so that any number of processes may open a fresh database at once.
+//! The schema, made under a lock, so that any number of processes may open a fresh database at once.
 
 use tokio_postgres::error::SqlState;
 
@@ -6,25 +6,21 @@ use super::readback::first_row;
 use super::{Object, Shared};
 use crate::fault::Fault;
 
-/// Numbered from 1; what was released is never changed. `{schema}` is the name of ours.
-const MIGRATIONS: [&str; 7] = [
-    include_str!("../../migrations/postgres/0001_tasks.sql"),
-    include_str!("../../migrations/postgres/0002_upkeep.sql"),
-    include_str!("../../migrations/postgres/0003_loops.sql"),
-    include_str!("../../migrations/postgres/0004_gateway.sql"),
-    include_str!("../../migrations/postgres/0005_turn.sql"),
-    include_str!("../../migrations/postgres/0006_lean.sql"),
-    include_str!("../../migrations/postgres/0007_ids.sql"),
-];
+const SQL: &str = include_str!("../../migrations/postgres/schema.sql");
 
-/// The newest schema this program knows.
-pub const SCHEMA: i64 = MIGRATIONS.len() as i64;
+/// The schema's number. Earlier builds had 1 to 7; none of them was released.
+pub const SCHEMA: i64 = 8;
 
-/// Brings the schema up to date; refuses a newer one.
+/// Makes the schema where there is none; refuses an older and a newer one.
 pub(super) async fn ensure(shared: &Shared, client: &Object) -> Result<(), Fault> {
     let before = found(shared, client).await?;
-    if before == SCHEMA {
-        return Ok(());
+    match before {
+        SCHEMA => return Ok(()),
+        0 => {}
+        found => {
+            let place = format!("schema '{}' at {}", shared.schema, shared.place);
+            return Err(Fault::TooOld { place, found, known: SCHEMA });
+        }
     }
     let schema = &shared.schema;
     let begin = format!(
@@ -38,10 +34,9 @@ pub(super) async fn ensure(shared: &Shared, client: &Object) -> Result<(), Fault
         client.batch_execute(&begin).await?;
         // Nothing by name: a pooler may be between us.
         let newest = client.simple_query("SELECT coalesce(max(number), 0) FROM migrations").await?;
-        let done = first_row(&newest).0.and_then(|number| number.parse().ok()).unwrap_or(0);
-        for (number, migration) in (1_i64..).zip(MIGRATIONS).skip(done) {
-            client.batch_execute(&migration.replace("{schema}", schema)).await?;
-            client.batch_execute(&format!("INSERT INTO migrations (number) VALUES ({number})")).await?;
+        if first_row(&newest).0.as_deref() == Some("0") {
+            client.batch_execute(SQL).await?;
+            client.batch_execute(&format!("INSERT INTO migrations (number) VALUES ({SCHEMA})")).await?;
         }
         client.batch_execute("COMMIT").await
     };
@@ -90,7 +85,6 @@ pub(super) async fn grant(shared: &Shared, client: &Object, role: &str) -> Resul
         "BEGIN; GRANT USAGE ON SCHEMA {schema} TO {role}; \
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; \
          GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}; \
-         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role}; \
          ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role}; \
          ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT USAGE, SELECT, UPDATE ON SEQUENCES TO {role}; COMMIT"
     );

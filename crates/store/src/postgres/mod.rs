@@ -9,41 +9,36 @@
 //! Leases are stamped and judged by the server's clock. A queue with a ceiling is locked in one statement and counted
 //! in a later one, because each statement sees the snapshot of its own start.
 
-mod add_at_once;
-mod again;
 mod ask;
-mod at_once;
 mod connect;
 mod faults;
-mod granted;
 mod listen;
 mod migrate;
-mod one;
 mod passfile;
 mod readback;
+mod replication;
 mod retry;
 mod row;
 mod session;
 mod sql;
+mod stopping;
 mod tls;
-mod together;
-mod turn;
 mod tx;
 mod url;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::fault::Fault;
 use crate::store::{Access, Pending, Store, Work};
-use crate::tx::{AnyTx, DoneAtOnce, Published, Tx};
+use crate::tx::{AnyTx, Published, Tx};
 
 pub use listen::Listener;
 pub use migrate::SCHEMA;
+pub use replication::Replication;
+pub use stopping::stop_waiting_after;
 pub use tx::PostgresTx;
 
 /// How long a caller waits for a connection, a lock or an answer.
@@ -56,6 +51,8 @@ type Object = deadpool::managed::Object<connect::Connector>;
 #[derive(Clone)]
 pub struct PostgresStore {
     shared: Arc<Shared>,
+    /// How long a server that is away is waited for.
+    patience: Duration,
 }
 
 struct Shared {
@@ -67,57 +64,39 @@ struct Shared {
     schema: String,
     /// The policy of each scope as last seen.
     policies: Mutex<BTreeMap<String, Option<Arc<Published>>>>,
-    /// Queues by their keys, as they were met: they keep their names.
-    queue_names: Mutex<BTreeMap<i64, String>>,
-    granted: Mutex<granted::Granted>,
-    texts: Texts,
-    calls: Calls,
-    /// Who waits to go to the server with others, to take a turn or to add.
-    turns: Mutex<together::Room<turn::Turn>>,
-    additions: Mutex<together::Room<add_at_once::Addition>>,
-    /// Turns of many tasks that are at work at a time.
-    batches: tokio::sync::Semaphore,
-}
-
-/// More of them would take longer, each and all.
-const BATCHES_AT_WORK: usize = 4;
-
-/// Statements that name the schema, because nothing is set when they are sent.
-struct Texts {
-    turn_at_once: String,
-    turn_in_columns: String,
-    add_at_once: String,
-    add_one: String,
-    one: one::Texts,
-}
-
-/// Marks calls in the journal with numbers that nobody else gives.
-#[derive(Default)]
-struct Calls {
-    seed: RandomState,
-    count: AtomicU64,
-}
-
-impl Calls {
-    fn next(&self) -> i64 {
-        self.seed.hash_one(self.count.fetch_add(1, Ordering::Relaxed)).cast_signed()
-    }
 }
 
 impl PostgresStore {
     /// Connects, and brings the schema up to date if this role may.
     pub async fn open(url: &str) -> Result<Self, Fault> {
         let store = Self::at(url)?;
-        let client = store.shared.client().await?;
+        let client = store.reach().await?;
         migrate::ensure(&store.shared, &client).await?;
         drop(client);
         Ok(store)
     }
 
+    /// The same store for a program that asks again by itself: a server that is away is waited for only a second.
+    pub fn impatient(mut self) -> Self {
+        self.patience = retry::AWAY_SHORT;
+        self
+    }
+
+    /// A connection, waiting for a server that is away just now.
+    async fn reach(&self) -> Result<Object, Fault> {
+        let mut retry = retry::Retry::new(self.patience);
+        loop {
+            match self.shared.client().await {
+                Ok(client) => return Ok(client),
+                Err(fault) => retry.pause_after(fault).await?,
+            }
+        }
+    }
+
     /// The schema's number, which is only looked at; 0 if there is none.
     pub async fn schema_at(url: &str) -> Result<i64, Fault> {
         let store = Self::at(url)?;
-        let client = store.shared.client().await?;
+        let client = store.reach().await?;
         migrate::found(&store.shared, &client).await
     }
 
@@ -128,32 +107,19 @@ impl PostgresStore {
     }
 
     fn at(url: &str) -> Result<Self, Fault> {
-        let target = url::Target::parse(url, &|name| std::env::var(name).ok())?;
+        let target = url::Target::parse(url, &|name| crate::environment::var(name).ok())?;
         let (place, schema) = (target.place.clone(), target.schema.clone());
         let (pool_wait, prepare) = (target.pool_wait, target.prepare.clone());
         let pool = connect::Connector::pool(target)?;
         let shared = Arc::new(Shared {
-            texts: Texts {
-                turn_at_once: sql::TURN_AT_ONCE.replace("{schema}", &schema),
-                turn_in_columns: sql::TURN_IN_COLUMNS.replace("{schema}", &schema),
-                add_at_once: sql::ADD_AT_ONCE.replace("{schema}", &schema),
-                add_one: sql::ADD_ONE.replace("{schema}", &schema),
-                one: one::Texts::of(&schema),
-            },
-            calls: Calls::default(),
             pool,
             pool_wait,
             prepare,
             place,
             schema,
             policies: Mutex::new(BTreeMap::new()),
-            queue_names: Mutex::new(BTreeMap::new()),
-            granted: Mutex::default(),
-            turns: Mutex::default(),
-            additions: Mutex::default(),
-            batches: tokio::sync::Semaphore::new(BATCHES_AT_WORK),
         });
-        Ok(Self { shared })
+        Ok(Self { shared, patience: retry::AWAY })
     }
 
     /// Its schema.
@@ -172,39 +138,15 @@ impl Shared {
         self.pool.get().await.map_err(|error| faults::of_pool(&self.place, self.pool_wait, error))
     }
 
-    fn known_queues(&self) -> MutexGuard<'_, BTreeMap<i64, String>> {
-        self.queue_names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn known_grants(&self) -> MutexGuard<'_, granted::Granted> {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn fault(&self, error: tokio_postgres::Error) -> Fault {
         faults::of(&self.place, error)
     }
 }
 
-/// For tests of query plans: the statements of claiming and settling in a transaction, each with the index that must
-/// serve it, then those that are transactions of their own.
+/// For tests of query plans: the statements of claiming and settling, each with the index that must serve it.
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
-pub fn statements(schema: &str) -> [Vec<(&'static str, String, &'static str)>; 2] {
-    let named = |text: &str| text.replace("{schema}", schema);
-    let one = one::Texts::of(schema);
-    [
-        sql::SERVED.iter().map(|(name, text, index)| (*name, (*text).to_owned(), *index)).collect(),
-        vec![
-            ("claim one", one.claim.clone(), "tasks_plain"),
-            ("claim one, anything expired", one.claim.clone(), "tasks_active"),
-            ("claim one, anything due", one.claim, "tasks_cooling"),
-            ("settle one", one.done, "ids_pkey"),
-            ("settle and claim one", one.both.clone(), "tasks_plain"),
-            ("settle one and claim", one.both, "ids_pkey"),
-            ("ADD_ONE", named(sql::ADD_ONE), "ids_pkey"),
-        ],
-    ]
-}
+pub const STATEMENTS: &[(&str, &str, &str)] = sql::SERVED;
 
 impl Store for PostgresStore {
     fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
@@ -216,34 +158,38 @@ impl Store for PostgresStore {
 
     fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
         Box::pin(async move {
-            let mut retry = retry::Retry::new();
-            let mut done = None;
-            while let Err(fault) = self.attempt(work, &mut done).await {
-                retry.pause_after(fault).await.map_err(|fault| match done {
-                    Some(_) => self.shared.unknown(&format!("a part was done, then: {fault}")),
-                    None => fault,
-                })?;
+            let is_write = work.access() == Access::Write;
+            let mut retry = retry::Retry::new(self.patience);
+            let trying = async {
+                while let Err(fault) = self.attempt(work).await {
+                    retry.pause_after(fault).await?;
+                }
+                Ok(())
+            };
+            tokio::select! {
+                done = trying => done,
+                () = stopping::given_up() => Err(stopping::fault(&self.shared.place, is_write)),
             }
-            Ok(())
         })
     }
 }
 
 impl PostgresStore {
-    /// Once. The error is a fault after which nothing of the work is in the database, but for what `done` says: it may be
-    /// tried again.
-    async fn attempt(&self, work: &mut dyn Work, done: &mut Option<DoneAtOnce>) -> Result<(), Fault> {
-        let mut tx = PostgresTx::begin(Arc::clone(&self.shared), work.access()).await?;
-        tx.alone = work.may_be_at_once();
-        tx.done_before = done.take();
+    /// Once. The error is a fault after which nothing of the work is in the database: it may be tried again.
+    async fn attempt(&self, work: &mut dyn Work) -> Result<(), Fault> {
+        let tx = PostgresTx::begin(Arc::clone(&self.shared), work.access()).await?;
         let mut any = AnyTx::Postgres(Box::new(tx));
         let ran = work.run(&mut any).await;
         let AnyTx::Postgres(mut tx) = any else { unreachable!("it was made here") };
-        *done = tx.done_before.take();
         match ran {
             Err(fault) => {
-                let trace = tx.trace.take().filter(|_| matches!(fault, Fault::Away { .. }));
-                tx.roll_back().await;
+                let is_away = matches!(fault, Fault::Away { .. });
+                let trace = tx.trace.take().filter(|_| is_away);
+                if is_away {
+                    tx.give_up();
+                } else {
+                    tx.roll_back().await;
+                }
                 if let Some(trace) = trace {
                     self.shared.let_end(&trace).await?;
                 }

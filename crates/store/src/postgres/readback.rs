@@ -6,9 +6,11 @@
 
 use std::time::Duration;
 
+use rota_core::{TaskId, UnixMillis};
 use tokio::time::Instant;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::{PATIENCE, Shared};
 use crate::fault::Fault;
@@ -22,10 +24,16 @@ pub(super) struct Trace {
     pub number: u64,
     /// When the server was started that gave the number.
     pub server_started: String,
-    /// Place and time of the last event it wrote into the journal.
-    pub event: Option<(u64, i64)>,
-    /// What its events are marked with, if a function wrote them.
-    pub call: Option<i64>,
+    /// The last event of a task that it wrote into the journal.
+    pub event: Option<Mark>,
+}
+
+/// An event as its writer knows it before the server has numbered it.
+pub(super) struct Mark {
+    pub scope: String,
+    pub task: TaskId,
+    pub number: u64,
+    pub at: UnixMillis,
 }
 
 /// What became of a transaction.
@@ -94,11 +102,7 @@ impl Shared {
         if status.as_deref() == Some("in progress") {
             return Ok(Fate::AtWork);
         }
-        let mark = match (trace.event, trace.call) {
-            (Some((place, at)), _) => Some(format!("seq = {place} AND at = {at}")),
-            (None, call) => call.map(|call| format!("call = {call}")),
-        };
-        let Some(mark) = mark else {
+        let Some(Mark { scope, task, number, at }) = &trace.event else {
             let same = started.as_deref() == Some(&trace.server_started);
             return Ok(match status.as_deref() {
                 Some("aborted") => Fate::Undone,
@@ -107,11 +111,20 @@ impl Shared {
             });
         };
         let text = format!(
-            "SELECT 'here' FROM {}.journal WHERE {mark} AND xid = {} LIMIT 1",
-            self.schema, trace.number
+            "SELECT 1 FROM {}.journal WHERE scope = $1 AND task = $2 AND number = $3 AND at = $4 AND xid = $5",
+            self.schema
         );
-        let answer = client.simple_query(&text).await.map_err(|error| self.fault(error))?;
-        Ok(if first_row(&answer).0.is_some() { Fate::Committed } else { Fate::Undone })
+        let (number, at, xid) = (number.cast_signed(), at.get(), trace.number.cast_signed());
+        let task = task.as_str();
+        let bound: [(&(dyn ToSql + Sync), Type); 5] = [
+            (scope, Type::TEXT),
+            (&task, Type::TEXT),
+            (&number, Type::INT8),
+            (&at, Type::INT8),
+            (&xid, Type::INT8),
+        ];
+        let found = client.query_typed(&text, &bound).await.map_err(|error| self.fault(error))?;
+        Ok(if found.is_empty() { Fate::Undone } else { Fate::Committed })
     }
 }
 

@@ -9,7 +9,9 @@ use crate::fault::Fault;
 /// How often a transaction that lost a race is tried again.
 const RACES: u32 = 10;
 /// How long a server may be away before that is told: a restart takes a second or two.
-const AWAY: Duration = Duration::from_secs(10);
+pub(super) const AWAY: Duration = Duration::from_secs(10);
+/// The same for programs that ask again by themselves, and have other things to do meanwhile.
+pub(super) const AWAY_SHORT: Duration = Duration::from_secs(1);
 /// The longest pause between two tries to reach it.
 const LONGEST: Duration = Duration::from_millis(250);
 
@@ -17,11 +19,13 @@ const LONGEST: Duration = Duration::from_millis(250);
 pub(super) struct Retry {
     races: u32,
     away: Option<(Instant, Duration)>,
+    /// How long a server that is away is waited for.
+    patience: Duration,
 }
 
 impl Retry {
-    pub fn new() -> Self {
-        Self { races: 0, away: None }
+    pub fn new(patience: Duration) -> Self {
+        Self { races: 0, away: None, patience }
     }
 
     /// Waits a moment before the next try, or gives the fault back if there is none.
@@ -34,7 +38,7 @@ impl Retry {
             }
             Fault::Away { .. } => {
                 let (since, pause) = *self.away.get_or_insert((Instant::now(), Duration::from_millis(1)));
-                if since.elapsed() >= AWAY {
+                if since.elapsed() >= self.patience {
                     return Err(fault);
                 }
                 self.away = Some((since, (pause * 2).min(LONGEST)));

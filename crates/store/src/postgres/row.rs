@@ -4,7 +4,7 @@ use rota_core::event::{Event, EventData, EventKind};
 use rota_core::text::Text;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
-use tokio_postgres::types::{FromSql, Kind, ToSql, Type};
+use tokio_postgres::types::{FromSql, ToSql};
 
 use crate::fault::Fault;
 use crate::tx::{Blocker, Row, Standing};
@@ -16,169 +16,106 @@ fn unreadable(problem: impl std::fmt::Display) -> Fault {
     Fault::Unreadable { problem: problem.to_string() }
 }
 
-/// Something with columns.
-pub(super) trait Columns {
-    /// One of them.
-    fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T>;
-}
-
-impl Columns for PgRow {
-    fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T> {
-        self.try_get(column).map_err(unreadable)
-    }
-}
-
-/// The columns of a row behind its first.
-pub(super) struct Behind<'r>(pub &'r PgRow, pub usize);
-
-impl Columns for Behind<'_> {
-    fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T> {
-        self.0.column(self.1 + column)
-    }
-}
-
-/// A whole row in one column, with the type of each of its own.
-pub(super) struct Record<'r>(Vec<(Type, Option<&'r [u8]>)>);
-
-impl Columns for Record<'_> {
-    fn column<'a, T: FromSql<'a>>(&'a self, column: usize) -> Read<T> {
-        let Some((kind, value)) = self.0.get(column) else {
-            return Err(unreadable(format_args!("a row without column {column}")));
-        };
-        T::from_sql_nullable(kind, *value).map_err(unreadable)
-    }
-}
-
-impl<'r> FromSql<'r> for Record<'r> {
-    fn from_sql(_: &Type, bytes: &'r [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        let (count, mut rest) = bytes.split_first_chunk::<4>().ok_or("a row without its count")?;
-        let mut columns = Vec::with_capacity(usize::try_from(u32::from_be_bytes(*count))?);
-        while let Some((kind, more)) = rest.split_first_chunk::<4>() {
-            let (length, more) = more.split_first_chunk::<4>().ok_or("a column without its length")?;
-            let kind =
-                Type::from_oid(u32::from_be_bytes(*kind)).ok_or("a column of a type that is not ours")?;
-            // A length of -1 is none.
-            let (value, more) = match usize::try_from(i32::from_be_bytes(*length)) {
-                Ok(length) => {
-                    let (value, more) = more.split_at_checked(length).ok_or("a column that is cut off")?;
-                    (Some(value), more)
-                }
-                Err(_) => (None, more),
-            };
-            columns.push((kind, value));
-            rest = more;
-        }
-        Ok(Self(columns))
-    }
-
-    fn accepts(kind: &Type) -> bool {
-        matches!(kind.kind(), Kind::Composite(_))
-    }
-}
-
 /// One column.
-pub(super) fn get<'a, T: FromSql<'a>>(row: &'a impl Columns, column: usize) -> Read<T> {
-    row.column(column)
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a PgRow, column: usize) -> Read<T> {
+    row.try_get(column).map_err(unreadable)
 }
 
-pub(super) fn unsigned<T: TryFrom<i64>>(row: &impl Columns, column: usize) -> Read<T> {
+pub(super) fn unsigned<T: TryFrom<i64>>(row: &PgRow, column: usize) -> Read<T> {
     let number: i64 = get(row, column)?;
     T::try_from(number).map_err(|_| unreadable(format_args!("{number} in column {column} is out of range")))
 }
 
-fn optional_unsigned<T: TryFrom<i64>>(row: &impl Columns, column: usize) -> Read<Option<T>> {
+fn optional_unsigned<T: TryFrom<i64>>(row: &PgRow, column: usize) -> Read<Option<T>> {
     let number: Option<i64> = get(row, column)?;
     let narrow =
         |number| T::try_from(number).map_err(|_| unreadable(format_args!("{number} is out of range")));
     number.map(narrow).transpose()
 }
 
-pub(super) fn time(row: &impl Columns, column: usize) -> Read<UnixMillis> {
+pub(super) fn time(row: &PgRow, column: usize) -> Read<UnixMillis> {
     get(row, column).map(UnixMillis::new)
 }
 
-pub(super) fn optional_time(row: &impl Columns, column: usize) -> Read<Option<UnixMillis>> {
+pub(super) fn optional_time(row: &PgRow, column: usize) -> Read<Option<UnixMillis>> {
     Ok(get::<Option<i64>>(row, column)?.map(UnixMillis::new))
 }
 
-fn text(row: &impl Columns, column: usize) -> Read<Text> {
+fn text(row: &PgRow, column: usize) -> Read<Text> {
     get::<&str>(row, column).map(Text::from)
 }
 
-fn optional_text(row: &impl Columns, column: usize) -> Read<Option<Text>> {
+fn optional_text(row: &PgRow, column: usize) -> Read<Option<Text>> {
     Ok(get::<Option<&str>>(row, column)?.map(Text::from))
 }
 
-pub(super) fn id(row: &impl Columns, column: usize) -> Read<TaskId> {
+pub(super) fn id(row: &PgRow, column: usize) -> Read<TaskId> {
     text(row, column).map(TaskId::from_stored)
 }
 
-pub(super) fn json(row: &impl Columns, column: usize) -> Read<Option<Json>> {
+pub(super) fn json(row: &PgRow, column: usize) -> Read<Option<Json>> {
     Ok(get::<Option<String>>(row, column)?.map(Json::from_stored))
 }
 
 /// '' is how a name that can be missing is kept in an index column.
-fn named(row: &impl Columns, column: usize) -> Read<Option<String>> {
+fn named(row: &PgRow, column: usize) -> Read<Option<String>> {
     Ok(Some(get::<String>(row, column)?).filter(|name| !name.is_empty()))
 }
 
-pub(super) fn status(row: &impl Columns, column: usize) -> Read<Status> {
+pub(super) fn status(row: &PgRow, column: usize) -> Read<Status> {
     let word: &str = get(row, column)?;
     Status::from_word(word).ok_or_else(|| unreadable(format_args!("unknown status '{word}'")))
 }
 
 /// Reads the columns of `sql::columns!`.
 pub(super) fn task(row: &PgRow) -> Read<Row> {
-    task_in(row, get(row, QUEUE)?)
-}
-
-/// Where the queue of a task stands: its name in `sql::columns!`, its key in the table.
-pub(super) const QUEUE: usize = 1;
-
-/// The same where the queue is known.
-pub(super) fn task_in(row: &impl Columns, queue: String) -> Read<Row> {
     let steps: Option<&str> = get(row, 42)?;
     let steps = steps.map(|steps| serde_json::from_str(steps).map_err(unreadable)).transpose()?;
     let task = Task {
         seq: unsigned(row, 0)?,
-        queue: queue.into(),
+        queue: text(row, 1)?,
         created_at: time(row, 2)?,
-        updated_at: time(row, 28)?,
-        open_since: time(row, 31)?,
         fence: Fence::new(unsigned(row, 7)?),
         events: unsigned(row, 8)?,
-        iteration: unsigned(row, 32)?,
-        tries: unsigned(row, 33)?,
-        attempts: unsigned(row, 34)?,
         limited_in_row: unsigned(row, 9)?,
-        depth: unsigned(row, 35)?,
-        artifact_present: get(row, 14)?,
-        scope: text(row, 15)?,
-        id: id(row, 16)?,
-        status: status(row, 17)?,
-        kind: named(row, 18)?,
-        host: named(row, 19)?,
-        title: text(row, 37)?,
-        lease_expires_at: optional_time(row, 20)?,
-        next_eligible_at: optional_time(row, 21)?,
-        parent: optional_text(row, 26)?.map(TaskId::from_stored),
-        triggered_by: get(row, 25)?,
-        spec_ref: get(row, 27)?,
-        priority: optional_unsigned(row, 40)?,
-        parent_iteration: optional_unsigned(row, 41)?,
-        started_at: optional_time(row, 24)?,
-        finished_at: optional_time(row, 29)?,
-        assignee: get(row, 22)?,
+        updated_at: time(row, 10)?,
+        open_since: time(row, 11)?,
+        iteration: unsigned(row, 12)?,
+        tries: unsigned(row, 13)?,
+        attempts: unsigned(row, 14)?,
+        fast_failures: unsigned(row, 15)?,
+        filed: unsigned(row, 16)?,
+        depth: unsigned(row, 17)?,
+        artifact_present: get(row, 21)?,
+        priority_inherited: get(row, 22)?,
+        scope: text(row, 23)?,
+        id: id(row, 24)?,
+        status: status(row, 25)?,
+        kind: named(row, 26)?,
+        host: named(row, 27)?,
+        title: text(row, 28)?,
+        lease_expires_at: optional_time(row, 29)?,
+        next_eligible_at: optional_time(row, 30)?,
+        assignee: get(row, 31)?,
+        result: json(row, 32)?,
+        started_at: optional_time(row, 33)?,
+        finished_at: optional_time(row, 34)?,
+        parent: optional_text(row, 35)?.map(TaskId::from_stored),
+        triggered_by: get(row, 36)?,
+        spec_ref: get(row, 37)?,
         description: optional_text(row, 38)?,
         category: optional_text(row, 39)?,
+        priority: optional_unsigned(row, 40)?,
+        parent_iteration: optional_unsigned(row, 41)?,
         steps: steps.unwrap_or_default(),
         reference: get(row, 43)?,
         payload: json(row, 44)?,
-        result: json(row, 23)?,
         fail_reason: get(row, 45)?,
         parked_reason: get(row, 46)?,
+        trigger_hash: get(row, 47)?,
+        discovered_from: optional_text(row, 48)?.map(TaskId::from_stored),
     };
-    Ok(Row { task, open_blockers: unsigned(row, 36)? })
+    Ok(Row { task, open_blockers: unsigned(row, 18)? })
 }
 
 /// A task with what is derived from it.
@@ -189,8 +126,8 @@ pub(super) fn kept(row: &PgRow) -> Read<Kept> {
         sort_priority: get(row, 4)?,
         static_score: get(row, 5)?,
         ready_at: get(row, 6)?,
-        guarded: get(row, 12)?,
-        bucketed: Some(get(row, 11)?),
+        guarded: get(row, 20)?,
+        bucketed: Some(get(row, 19)?),
     })
 }
 
@@ -237,6 +174,9 @@ impl Values {
             .add(task.payload.as_ref().map(|json| json.as_str().to_owned()))
             .add(i64::from(task.sort_priority()))
             .add(task.created_at.get())
+            .add(task.priority_inherited)
+            .add(task.trigger_hash.clone())
+            .add(task.discovered_from.as_ref().map(ToString::to_string))
     }
 
     /// The columns of `sql::UPDATE_STATE`, and of `sql::INSERT` at its end.
@@ -265,6 +205,23 @@ impl Values {
             .add(task.ready_at().get())
             .add(standing.guarded)
             .add(standing.bucketed)
+            .add(i64::from(task.fast_failures))
+            .add(i64::from(task.filed))
+    }
+
+    /// The columns of `sql::APPEND`.
+    pub fn event(self, event: &Event) -> Self {
+        self.add(event.scope.clone())
+            .add(event.at.get())
+            .add(event.kind.word())
+            .add(event.from.map(Status::word))
+            .add(event.to.map(Status::word))
+            .add(event.actor.clone())
+            .add(event.policy.clone())
+            .add(event.task.as_ref().map(ToString::to_string))
+            .add(event.number.cast_signed())
+            .add(event.fence.map(|fence| fence.get().cast_signed()))
+            .add(Json::of(&event.data).as_str().to_owned())
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rota_core::UnixMillis;
+use rota_core::event::Event;
 
-use super::readback::{Trace, first_row};
+use super::readback::{Mark, Trace, first_row};
 use super::tx::PostgresTx;
 use super::{Object, Shared, faults};
 use crate::fault::Fault;
@@ -17,22 +17,7 @@ const UNDO: Duration = Duration::from_secs(10);
 impl PostgresTx {
     pub(super) async fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
         let client = shared.client().await?;
-        let mut tx = Self::on(shared, client);
-        (tx.access, tx.alone) = (access, false);
-        Ok(tx)
-    }
-
-    /// At a connection, for what is a transaction of its own.
-    pub(super) fn on(shared: Arc<Shared>, client: Object) -> Self {
-        Self {
-            shared,
-            client: Some(client),
-            access: Access::Write,
-            begun: false,
-            alone: true,
-            done_before: None,
-            trace: None,
-        }
+        Ok(Self { shared, client: Some(client), access, begun: false, trace: None, has_appended: false })
     }
 
     /// Sends BEGIN and what belongs to it, in one round trip. A writer learns its number, to be found by again.
@@ -46,7 +31,7 @@ impl PostgresTx {
         };
         let begin = format!(
             "{how}; SET LOCAL search_path = {}; SET LOCAL lock_timeout = '30s'; \
-             SET LOCAL statement_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '60s'; \
+             SET LOCAL statement_timeout = '60s'; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
              SET LOCAL enable_seqscan = on{number}",
             self.shared.schema
         );
@@ -58,14 +43,9 @@ impl PostgresTx {
             let number = number.parse().map_err(|_| Fault::Unreadable {
                 problem: format!("the number of a transaction: '{number}'"),
             })?;
-            self.trace = Some(Trace { number, server_started, event: None, call: None });
+            self.trace = Some(Trace { number, server_started, event: None });
         }
         Ok(())
-    }
-
-    /// Whether something may be done at once: nothing was asked of the server yet, and nothing else hangs on it.
-    pub(super) fn may_be_at_once(&self) -> bool {
-        self.alone && !self.begun
     }
 
     pub(super) fn client(&self) -> &Object {
@@ -76,9 +56,14 @@ impl PostgresTx {
     }
 
     /// An event was written: by it the transaction is known again.
-    pub(super) fn leave_trace(&mut self, seq: u64, at: UnixMillis) {
-        if let Some(trace) = &mut self.trace {
-            trace.event = Some((seq, at.get()));
+    pub(super) fn leave_trace(&mut self, event: &Event) {
+        if let (Some(trace), Some(task)) = (&mut self.trace, &event.task) {
+            trace.event = Some(Mark {
+                scope: event.scope.clone(),
+                task: task.clone(),
+                number: event.number,
+                at: event.at,
+            });
         }
     }
 
@@ -101,9 +86,13 @@ impl PostgresTx {
         }
     }
 
-    /// Its connection, for others; none if something was begun on it, which is undone.
-    pub(super) fn into_client(mut self) -> Option<Object> {
-        if self.begun { None } else { self.client.take() }
+    /// Forgets it together with its connection: the server is away, or cannot be written to any more.
+    pub(super) fn give_up(mut self) {
+        if let Some(client) = self.client.take() {
+            drop(Object::take(client));
+        }
+        // The other connections were made to the same server.
+        self.shared.pool.retain(|_, _| false);
     }
 
     /// Undoes it and keeps the connection, if there still is one.

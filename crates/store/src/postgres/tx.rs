@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use rota_core::event::Event;
 use rota_core::policy::GateLevel;
 use rota_core::rank::Rankable;
-use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
+use rota_core::{Json, Policy, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::ToSql;
 
@@ -17,15 +17,11 @@ use super::row::{self, Values, get};
 use super::{Object, Shared, sql};
 use crate::fault::Fault;
 use crate::in_context::{self, InContext};
-use crate::intents::Call;
-use crate::intents::add::NewTask;
 use crate::store::Access;
 use crate::tx::{
-    AgentRow, AtOnce, BlockRow, Blocker, DoneAtOnce, EventFilter, Filter, GateTokenRow, HeadQuery, Level,
-    ListFilter, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter,
-    UsageRow, fields_differ,
+    AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
+    Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow, fields_differ,
 };
-use crate::upkeep::Upkeep;
 
 /// Values of a statement.
 type Bound<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -35,14 +31,12 @@ pub struct PostgresTx {
     pub(super) shared: Arc<Shared>,
     pub(super) client: Option<Object>,
     pub(super) access: Access,
-    /// BEGIN goes out with the first statement: what is done at once needs none.
+    /// BEGIN goes out with the first statement.
     pub(super) begun: bool,
-    /// Whether the intent is a transaction of its own.
-    pub(super) alone: bool,
-    /// What was done at once and stays done, where more is left: an earlier attempt may have come this far.
-    pub(super) done_before: Option<DoneAtOnce>,
     /// How to find the transaction again if the answer to its COMMIT is lost.
     pub(super) trace: Option<Trace>,
+    /// Whether followers are to be woken.
+    pub(super) has_appended: bool,
 }
 
 impl PostgresTx {
@@ -104,10 +98,6 @@ impl PostgresTx {
         Ok(Some(Arc::new(Published { version: last.version, policy })))
     }
 
-    fn writes(&self) -> bool {
-        self.access == Access::Write
-    }
-
     async fn plain_heads(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
         let after = query.after.map_or(-1, i64::from);
         let Some(found) = self.one(sql::NEXT_PLAIN_PRIORITY, &[&query.queue, &after]).await? else {
@@ -150,42 +140,19 @@ impl PostgresTx {
     }
 }
 
-impl PostgresTx {
-    /// Writes an event, with the next number or with its own, and marks it as the newest of its task.
-    async fn write_event(&mut self, event: &Event, seq: Option<u64>) -> Result<u64, Fault> {
-        let data = Json::of(&event.data);
-        let (number, at) = (event.number.cast_signed(), event.at.get());
-        let (from, to) = (event.from.map(Status::word), event.to.map(Status::word));
-        let fence = event.fence.map(|fence| fence.get().cast_signed());
-        let task = event.task.as_ref().map(TaskId::as_str);
-        let (kind, data, seq) = (event.kind.word(), data.as_str(), seq.map(u64::cast_signed));
-        let bound: Bound<'_> = &[
-            &event.scope,
-            &task,
-            &number,
-            &at,
-            &kind,
-            &from,
-            &to,
-            &event.actor,
-            &fence,
-            &event.policy,
-            &data,
-            &seq,
-        ];
-        match self.one(sql::APPEND, bound).await? {
-            Some(row) => row::unsigned(&row, 0),
-            None => Err(Fault::Unreadable { problem: "an insert returned no number".to_owned() }),
-        }
-    }
-}
-
 fn ids(list: &[TaskId]) -> Vec<&str> {
     list.iter().map(TaskId::as_str).collect()
 }
 
 impl Tx for PostgresTx {
-    async fn commit(self) -> Result<(), Fault> {
+    fn writes(&self) -> bool {
+        self.access == Access::Write
+    }
+
+    async fn commit(mut self) -> Result<(), Fault> {
+        if self.has_appended {
+            self.query(sql::NOTIFY, &[]).await?;
+        }
         self.end_well().await
     }
 
@@ -273,14 +240,6 @@ impl Tx for PostgresTx {
             return Ok(Vec::new());
         }
         self.all(sql::TASKS_LOCKED, &[&scope, &ids(list)], row::task).await
-    }
-
-    async fn at_once(&mut self, work: &AtOnce<'_>) -> Result<DoneAtOnce, Fault> {
-        self.do_at_once(work).await
-    }
-
-    async fn add_at_once(&mut self, call: &Call, tasks: &[NewTask]) -> Result<Option<Vec<Task>>, Fault> {
-        self.do_add_at_once(call, tasks).await
     }
 
     async fn tasks_by_seq(&mut self, seqs: &[u64]) -> Result<Vec<Row>, Fault> {
@@ -428,29 +387,23 @@ impl Tx for PostgresTx {
         .await
     }
 
-    async fn append(&mut self, event: &Event) -> Result<u64, Fault> {
-        let seq = self.write_event(event, None).await?;
-        self.leave_trace(seq, event.at);
-        Ok(seq)
+    async fn append(&mut self, event: &Event) -> Result<(), Fault> {
+        self.change(sql::APPEND, &Values::default().event(event).refs()).await?;
+        self.leave_trace(event);
+        self.has_appended = true;
+        Ok(())
     }
 
     async fn events(&mut self, scope: &str, filter: &EventFilter) -> Result<Vec<Event>, Fault> {
         let limit = filter.limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
         let after = filter.after.cast_signed();
         let mut events = match (&filter.task, filter.newest) {
-            (Some(task), newest) => {
-                let mut events = self.events_of(scope, std::slice::from_ref(task)).await?;
-                events.retain(|event| event.seq > filter.after);
-                let keep = filter.limit.unwrap_or(usize::MAX);
-                if newest {
-                    events.drain(..events.len().saturating_sub(keep));
-                } else {
-                    events.truncate(keep);
-                }
-                return Ok(events);
-            }
             (None, false) => self.all(sql::EVENTS, &[&scope, &after, &limit], row::event).await?,
             (None, true) => self.all(sql::EVENTS_NEWEST, &[&scope, &after, &limit], row::event).await?,
+            (Some(task), newest) => {
+                let text = if newest { sql::TASK_EVENTS_NEWEST } else { sql::TASK_EVENTS };
+                self.all(text, &[&scope, &after, &limit, &task.as_str()], row::event).await?
+            }
         };
         if filter.newest {
             events.reverse();
@@ -487,6 +440,7 @@ impl Tx for PostgresTx {
     }
 
     async fn add_usage(&mut self, usage: &UsageRow) -> Result<(), Fault> {
+        let usage = &usage.clone().bounded();
         let UsageRow { scope, task, day, upstream, model, requests, .. } = usage;
         let [requests, input, output] =
             [*requests, usage.input_tokens, usage.output_tokens].map(u64::cast_signed);

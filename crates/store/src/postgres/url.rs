@@ -17,6 +17,8 @@ use crate::fault::Fault;
 
 /// Connections of one process, unless `pool` says otherwise.
 const POOL_SIZE: usize = 32;
+/// How long one host may take to let us in, where nobody says otherwise.
+const CONNECT: Duration = Duration::from_secs(10);
 /// The most that `pool` may say.
 const POOL_MOST: usize = 1_000;
 
@@ -103,7 +105,7 @@ impl Target {
         let base = with_port(base, environment)?;
         let mut config = Config::from_str(&base).map_err(|error| bad(readable(&error)))?;
         fill(&mut config, environment)?;
-        let connect_timeout = *config.get_connect_timeout().unwrap_or(&PATIENCE);
+        let connect_timeout = *config.get_connect_timeout().unwrap_or(&CONNECT);
         if config.get_application_name().is_none() {
             config.application_name("rota");
         }

@@ -6,19 +6,27 @@
 
 mod alone;
 mod backup;
+mod clock;
+mod create;
 mod heads;
+mod identity;
 mod in_context;
+mod log;
 mod many;
 mod open;
+mod place;
 mod ralph;
 mod row;
+mod session;
 mod sql;
 mod turn;
 mod tx;
 mod watch;
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -28,15 +36,20 @@ use crate::fault::Fault;
 use crate::store::{Access, Pending, Store, Work, carry_out_once};
 use crate::tx::AnyTx;
 use crate::tx::Published;
+use identity::{FileId, Files};
+use log::ReadLimit;
+use place::Place;
 use turn::Turn;
 
+pub use clock::ClockBehind;
+pub use log::LIMIT_BYTES as LOG_LIMIT_BYTES;
 pub use open::schema_at;
 pub use ralph::{Foreign, RalphDatabase, look_into};
 pub use tx::SqliteTx;
 pub use watch::DataVersion;
 
-/// The newest schema this program knows.
-pub const SCHEMA: i64 = open::MIGRATIONS.len() as i64;
+/// The schema's number. Earlier builds had 1 to 4; none of them was released.
+pub const SCHEMA: i64 = 5;
 
 /// How long a caller waits for its turn before it hears "busy".
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,28 +62,75 @@ pub struct SqliteStore {
 
 struct Shared {
     path: PathBuf,
+    /// The file that the first session opened; every other one must have the same.
+    database: OnceLock<FileId>,
     idle: Mutex<Vec<Session>>,
     policy: Mutex<Option<(String, Arc<Published>)>>,
+    /// Whether this process has committed anything.
+    has_written: AtomicBool,
+    /// How long the log was when a writer last tried to begin it anew.
+    log_tried_bytes: Mutex<u64>,
 }
 
 /// A connection with its own ticket for the turnstile.
 struct Session {
     connection: Connection,
-    turn: Turn,
+    /// None in the stand-in for a database that does not exist yet.
+    files: Option<Files>,
+    is_read_only: bool,
+    read_limit: ReadLimit,
+    /// Opened by the first write: whoever may only read has no business there.
+    turn: OnceCell<Turn>,
+}
+
+impl Session {
+    fn turn(&self, path: &Path) -> Result<&Turn, Fault> {
+        if let Some(turn) = self.turn.get() {
+            return Ok(turn);
+        }
+        // A turnstile beside a database that is gone would look like one that lost its database.
+        if let Some(files) = &self.files {
+            files.check()?;
+        }
+        let turn = Turn::open(path)?;
+        Ok(self.turn.get_or_init(|| turn))
+    }
 }
 
 impl SqliteStore {
     /// Opens a file, makes it if there is none, and brings its schema up to date.
     pub fn open(path: &Path) -> Result<Self, Fault> {
-        let session = open::session(path)?;
-        let shared =
-            Shared { path: path.to_owned(), idle: Mutex::new(vec![session]), policy: Mutex::new(None) };
+        Self::open_for(path, Access::Write)
+    }
+
+    /// The same, but a file that does not exist is only made by the first write; until then the store is empty.
+    pub fn open_lazily(path: &Path) -> Result<Self, Fault> {
+        Self::open_for(path, Access::Read)
+    }
+
+    fn open_for(path: &Path, access: Access) -> Result<Self, Fault> {
+        let shared = Shared {
+            path: path.to_owned(),
+            database: OnceLock::new(),
+            idle: Mutex::new(Vec::new()),
+            policy: Mutex::new(None),
+            has_written: AtomicBool::new(false),
+            log_tried_bytes: Mutex::new(0),
+        };
+        let session = shared.connect(access)?;
+        shared.put(session);
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.shared.path
+    }
+
+    /// How long the log is, in bytes.
+    pub fn log_bytes(&self) -> u64 {
+        let log = identity::real_path(self.path()).map(|path| identity::beside(&path, "-wal"));
+        log.ok().and_then(|log| log.metadata().ok()).map_or(0, |found| found.len())
     }
 
     /// For tests: the idle connections may let the file grow to so many pages, as if the disk were full then.
@@ -92,17 +152,54 @@ pub fn statements() -> Vec<(&'static str, &'static str, &'static str)> {
 }
 
 impl Shared {
-    fn take(&self) -> Result<Session, Fault> {
+    fn take(&self, access: Access) -> Result<Session, Fault> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| open::session(&self.path), Ok)
+        idle.map_or_else(|| self.connect(access), Ok)
     }
 
+    fn connect(&self, access: Access) -> Result<Session, Fault> {
+        let is_known = self.database.get().is_some();
+        let session = match place::look(&self.path) {
+            Ok(Place::Absent) | Err(Fault::Missing { .. }) if is_known => {
+                return Err(self.displaced("removed"));
+            }
+            Ok(Place::Absent) if access != Access::Write => return open::stand_in(&self.path),
+            Ok(Place::Absent) => {
+                create::create(&self.path)?;
+                open::session(&self.path)?
+            }
+            Ok(Place::Present) => open::session(&self.path)?,
+            Err(fault) => return Err(fault),
+        };
+        match session.files.as_ref().map(Files::id) {
+            Some(id) if *self.database.get_or_init(|| id) != id => Err(self.displaced("replaced")),
+            _ => Ok(session),
+        }
+    }
+
+    fn displaced(&self, how: &'static str) -> Fault {
+        Fault::Displaced { path: self.path.clone(), file: self.path.clone(), how }
+    }
+
+    /// Keeps a session for the next transaction. A stand-in is not kept: by then there may be a database.
     fn put(&self, session: Session) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        if session.files.is_some() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        }
     }
 
     fn fault(&self, error: rusqlite::Error) -> Fault {
         fault(&self.path, error)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if *self.has_written.get_mut()
+            && let Some(session) = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).pop()
+        {
+            session.checkpoint_if_cheap();
+        }
     }
 }
 
@@ -119,14 +216,18 @@ impl Store for SqliteStore {
     }
 }
 
+/// Others kept it busy for longer than anybody waits.
+fn busy(path: &Path) -> Fault {
+    Fault::Busy { place: path.display().to_string(), waited_secs: PATIENCE.as_secs() }
+}
+
 /// What SQLite reports, in the words of a store.
 fn fault(path: &Path, error: rusqlite::Error) -> Fault {
     let path = path.to_owned();
     let Some(code) = error.sqlite_error_code() else { return Fault::Sqlite { path, source: error } };
     match code {
-        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
-            Fault::Busy { place: path.display().to_string(), waited_secs: PATIENCE.as_secs() }
-        }
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => busy(&path),
+        ErrorCode::OperationInterrupted => Fault::LongRead { path },
         ErrorCode::ReadOnly => Fault::ReadOnly { path },
         ErrorCode::DiskFull => Fault::Full { path },
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {

@@ -70,7 +70,7 @@ pub(super) fn blocker(row: &SqlRow<'_>, first: usize) -> Read<Blocker> {
 }
 
 /// How many columns `sql::columns!` has.
-pub(super) const TASK_COLUMNS: usize = 39;
+pub(super) const TASK_COLUMNS: usize = 44;
 
 /// Reads the columns of `sql::columns!`.
 pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
@@ -79,7 +79,7 @@ pub(super) fn task(row: &SqlRow<'_>) -> Read<Row> {
 
 /// The same behind another row: what tasks of one list have in common is kept once.
 pub(super) fn task_after(row: &SqlRow<'_>, before: Option<&Task>) -> Read<Row> {
-    let has_more: bool = row.get(38)?;
+    let has_more: bool = row.get(43)?;
     let more = |column: usize| if has_more { row.get::<_, Option<String>>(column) } else { Ok(None) };
     let steps = more(25)?
         .map(|steps| serde_json::from_str(&steps).map_err(|error| unreadable(25, error.to_string())));
@@ -121,6 +121,11 @@ pub(super) fn task_after(row: &SqlRow<'_>, before: Option<&Task>) -> Read<Row> {
         started_at: optional_time(row, 34)?,
         finished_at: optional_time(row, 35)?,
         events: unsigned(row, 36)?,
+        priority_inherited: row.get(38)?,
+        trigger_hash: more(39)?,
+        discovered_from: if has_more { optional_text(row, 40)?.map(TaskId::from_stored) } else { None },
+        fast_failures: unsigned(row, 41)?,
+        filed: unsigned(row, 42)?,
     };
     Ok(Row { task, open_blockers: unsigned(row, 37)? })
 }
@@ -164,7 +169,10 @@ impl<'a, 'conn> Binder<'a, 'conn> {
             .bind(task.reference.as_deref())?
             .bind(task.payload.as_ref().map(Json::as_str))?
             .bind(task.sort_priority())?
-            .bind(task.created_at.get())
+            .bind(task.created_at.get())?
+            .bind(task.priority_inherited)?
+            .bind(task.trigger_hash.as_deref())?
+            .bind(task.discovered_from.as_ref().map(TaskId::as_str))
     }
 
     /// The columns of `sql::UPDATE_LEASE` after its first.
@@ -220,7 +228,9 @@ impl<'a, 'conn> Binder<'a, 'conn> {
             .bind(standing.stage.number())?
             .bind(standing.static_score)?
             .bind(task.ready_at().get())?
-            .bind(standing.guarded)
+            .bind(standing.guarded)?
+            .bind(task.fast_failures)?
+            .bind(task.filed)
     }
 }
 
@@ -230,8 +240,8 @@ pub(super) fn is_lease_alone(old: &Task, next: &Task) -> bool {
     fn others(task: &Task) -> impl PartialEq + use<'_> {
         let Task { artifact_present, iteration, tries, attempts, limited_in_row, next_eligible_at, .. } =
             task;
-        let Task { open_since, fail_reason, parked_reason, .. } = task;
-        let counts = (artifact_present, iteration, tries, attempts, limited_in_row);
+        let Task { open_since, fail_reason, parked_reason, fast_failures, filed, .. } = task;
+        let counts = (artifact_present, iteration, tries, attempts, limited_in_row, fast_failures, filed);
         (counts, next_eligible_at, open_since, fail_reason, parked_reason)
     }
     old.status != next.status

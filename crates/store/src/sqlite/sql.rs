@@ -10,9 +10,10 @@ macro_rules! columns {
          t.parent_iteration, t.artifact_present, t.iteration, t.tries, t.attempts, t.limited_in_row, t.fence, \
          t.assignee, t.lease_expires_at, t.next_eligible_at, t.open_since, t.host, t.title, t.description, \
          t.category, t.steps, t.spec_ref, t.reference, t.payload, t.result, t.fail_reason, t.parked_reason, \
-         t.created_at, t.updated_at, t.started_at, t.finished_at, t.events, t.open_blockers, \
+         t.created_at, t.updated_at, t.started_at, t.finished_at, t.events, t.open_blockers, t.priority_inherited, \
+         t.trigger_hash, t.discovered_from, t.fast_failures, t.filed, \
          coalesce(t.parent, t.triggered_by, t.parent_iteration, t.steps, t.spec_ref, t.reference, t.payload, t.result, \
-                  t.fail_reason, t.parked_reason) IS NOT NULL"
+                  t.fail_reason, t.parked_reason, t.trigger_hash, t.discovered_from) IS NOT NULL"
     };
 }
 
@@ -241,17 +242,19 @@ pub const RANK_DUE: &str = "SELECT seq, sort_priority, static_score, created_at,
 
 pub const INSERT: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
      parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
-     created_at, status, artifact_present, iteration, tries, attempts, limited_in_row, fence, assignee, \
-     lease_expires_at, next_eligible_at, open_since, result, fail_reason, parked_reason, updated_at, started_at, \
-     finished_at, events, open_blockers, stage, static_score, ready_at, guarded) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, \
-     ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42)";
+     created_at, priority_inherited, trigger_hash, discovered_from, status, artifact_present, iteration, tries, \
+     attempts, limited_in_row, fence, assignee, lease_expires_at, next_eligible_at, open_since, result, fail_reason, \
+     parked_reason, updated_at, started_at, finished_at, events, open_blockers, stage, static_score, ready_at, \
+     guarded, fast_failures, filed) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
+     ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42, \
+     ?43, ?44, ?45, ?46, ?47)";
 /// The part of a task that a lease moves; `seq` last.
 pub const UPDATE_STATE: &str = "UPDATE tasks SET status = ?1, artifact_present = ?2, iteration = ?3, tries = ?4, \
      attempts = ?5, limited_in_row = ?6, fence = ?7, assignee = ?8, lease_expires_at = ?9, next_eligible_at = ?10, \
      open_since = ?11, result = ?12, fail_reason = ?13, parked_reason = ?14, updated_at = ?15, started_at = ?16, \
      finished_at = ?17, events = ?18, open_blockers = ?19, stage = ?20, static_score = ?21, ready_at = ?22, \
-     guarded = ?23 WHERE seq = ?24";
+     guarded = ?23, fast_failures = ?24, filed = ?25 WHERE seq = ?26";
 /// The part that granting and finishing move. What only counts for a task that waits is written when it waits again.
 pub const UPDATE_LEASE: &str = "UPDATE tasks SET status = ?2, fence = ?3, assignee = ?4, lease_expires_at = ?5, \
      result = ?6, updated_at = ?7, started_at = ?8, finished_at = ?9, events = ?10, open_blockers = ?11, stage = 0 \
@@ -259,7 +262,8 @@ pub const UPDATE_LEASE: &str = "UPDATE tasks SET status = ?2, fence = ?3, assign
 /// The part that an edit changes; `seq` last.
 pub const UPDATE_FIELDS: &str = "UPDATE tasks SET kind = ?1, priority = ?2, parent = ?3, depth = ?4, \
      triggered_by = ?5, parent_iteration = ?6, host = ?7, title = ?8, description = ?9, category = ?10, steps = ?11, \
-     spec_ref = ?12, reference = ?13, payload = ?14, sort_priority = ?15, created_at = ?16 WHERE seq = ?17";
+     spec_ref = ?12, reference = ?13, payload = ?14, sort_priority = ?15, created_at = ?16, priority_inherited = ?17, \
+     trigger_hash = ?18, discovered_from = ?19 WHERE seq = ?20";
 
 pub const COUNT: &str = "SELECT status, open_blockers > 0, count(*) FROM tasks WHERE queue = ?1 \
      AND (?2 IS NULL OR category = ?2) AND (?3 IS NULL OR spec_ref IN (SELECT value FROM json_each(?3))) \
@@ -285,6 +289,9 @@ pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blocke
 
 pub const APPEND: &str = "INSERT INTO journal (scope, at, kind, from_status, to_status, actor, policy, task, number, \
      fence, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+/// An event with its own number, which comes last.
+pub const RESTORE_EVENT: &str = "INSERT INTO journal (scope, at, kind, from_status, to_status, actor, policy, task, \
+     number, fence, data, seq) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 pub const EVENTS: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, policy, \
      data FROM journal WHERE scope = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 pub const EVENTS_NEWEST: &str = "SELECT seq, scope, task, number, at, kind, from_status, to_status, actor, fence, \
@@ -314,13 +321,16 @@ pub const SET_BLOCK: &str = "INSERT INTO blocks (upstream, blocked_until, hits, 
      VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (upstream) DO UPDATE SET blocked_until = excluded.blocked_until, \
      hits = excluded.hits, reason = excluded.reason, updated_at = excluded.updated_at";
 
+/// Sums stay at the largest figure: the store could not keep a larger one.
 pub const ADD_USAGE: &str = "INSERT INTO usage (scope, task, day, upstream, model, requests, input_tokens, \
      output_tokens, cache_read_tokens, wait_ms, spend_nanos) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
-     ON CONFLICT (scope, task, day, upstream, model) DO UPDATE SET requests = usage.requests + excluded.requests, \
-     input_tokens = usage.input_tokens + excluded.input_tokens, \
-     output_tokens = usage.output_tokens + excluded.output_tokens, \
-     cache_read_tokens = usage.cache_read_tokens + excluded.cache_read_tokens, \
-     wait_ms = usage.wait_ms + excluded.wait_ms, spend_nanos = usage.spend_nanos + excluded.spend_nanos";
+     ON CONFLICT (scope, task, day, upstream, model) DO UPDATE SET \
+     requests = excluded.requests + MIN(usage.requests, 9223372036854775807 - excluded.requests), \
+     input_tokens = excluded.input_tokens + MIN(usage.input_tokens, 9223372036854775807 - excluded.input_tokens), \
+     output_tokens = excluded.output_tokens + MIN(usage.output_tokens, 9223372036854775807 - excluded.output_tokens), \
+     cache_read_tokens = excluded.cache_read_tokens + MIN(usage.cache_read_tokens, 9223372036854775807 - excluded.cache_read_tokens), \
+     wait_ms = excluded.wait_ms + MIN(usage.wait_ms, 9223372036854775807 - excluded.wait_ms), \
+     spend_nanos = excluded.spend_nanos + MIN(usage.spend_nanos, 9223372036854775807 - excluded.spend_nanos)";
 pub const USAGE: &str = "SELECT scope, task, day, upstream, model, requests, input_tokens, output_tokens, \
      cache_read_tokens, wait_ms, spend_nanos FROM usage WHERE (?1 IS NULL OR scope = ?1) \
      AND (?2 IS NULL OR task = ?2) AND (?3 IS NULL OR day = ?3) \
@@ -403,8 +413,22 @@ pub const FINISHED: &str = concat!(
 /// A task with its own insertion number, which comes last.
 pub const RESTORE: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
      parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
-     created_at, status, artifact_present, iteration, tries, attempts, limited_in_row, fence, assignee, \
-     lease_expires_at, next_eligible_at, open_since, result, fail_reason, parked_reason, updated_at, started_at, \
-     finished_at, events, open_blockers, stage, static_score, ready_at, guarded, seq) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, \
-     ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42, ?43)";
+     created_at, priority_inherited, trigger_hash, discovered_from, status, artifact_present, iteration, tries, \
+     attempts, limited_in_row, fence, assignee, lease_expires_at, next_eligible_at, open_since, result, fail_reason, \
+     parked_reason, updated_at, started_at, finished_at, events, open_blockers, stage, static_score, ready_at, \
+     guarded, fast_failures, filed, seq) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
+     ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41, ?42, \
+     ?43, ?44, ?45, ?46, ?47, ?48)";
+
+/// The newest time that a clock gave to an event, to a second.
+pub const CLOCK: &str = "SELECT newest_at FROM clock";
+
+/// The newest time since the mark, among the last events.
+pub const NEWEST_OF_MARK: &str =
+    "SELECT max(at) FROM (SELECT at FROM journal ORDER BY seq DESC LIMIT 100) WHERE at >= ?1 AND at < ?2";
+
+pub const LAST_TIME: &str = "SELECT at FROM journal ORDER BY seq DESC LIMIT 1";
+
+pub const SET_CLOCK: &str = "INSERT INTO clock (one, newest_at) VALUES (1, ?1) \
+     ON CONFLICT (one) DO UPDATE SET newest_at = excluded.newest_at";

@@ -5,12 +5,16 @@
 //! not know the turnstile can do no harm.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender, SyncSender};
 use std::time::Duration;
 
+use super::identity::{beside, real_path};
+use super::open::io_fault;
 use crate::fault::Fault;
+use crate::files::create_private;
 
 /// One ticket; a session has its own, because a lock belongs to an open file.
 pub(super) struct Turn {
@@ -20,13 +24,25 @@ pub(super) struct Turn {
 }
 
 impl Turn {
+    /// The turnstile of a database.
     pub fn open(database: &Path) -> Result<Self, Fault> {
-        let mut path = database.as_os_str().to_owned();
-        path.push("-turn");
-        let path = std::path::PathBuf::from(path);
-        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = opened.map_err(|source| super::open::io_fault(&path, source))?;
-        Ok(Self { file, waiter: OnceLock::new() })
+        let path = beside(&real_path(database)?, "-turn");
+        let existing = File::options().read(true).write(true).open(&path);
+        let opened = match existing {
+            Err(error) if error.kind() == ErrorKind::NotFound => match create_private(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    File::options().read(true).write(true).open(&path)
+                }
+                created => created,
+            },
+            existing => existing,
+        };
+        opened.map(Self::on).map_err(|source| io_fault(&path, source))
+    }
+
+    /// Any open file can be waited for.
+    pub fn on(file: File) -> Self {
+        Self { file, waiter: OnceLock::new() }
     }
 
     /// Waits for the turn; false if it did not come in time.

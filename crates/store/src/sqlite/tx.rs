@@ -4,6 +4,7 @@ mod upkeep;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use rota_core::event::Event;
@@ -13,8 +14,9 @@ use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::alone::Alone;
+use super::clock::Reading;
 use super::row::{self, Binder};
-use super::{PATIENCE, Session, Shared, open, sql};
+use super::{Session, Shared, sql};
 use crate::fault::Fault;
 use crate::in_context::InContext;
 use crate::store::Access;
@@ -26,35 +28,20 @@ use crate::tx::{
 
 /// One transaction. It owns its connection until it ends, so it can move between threads.
 pub struct SqliteTx {
-    shared: Arc<Shared>,
-    session: Option<Session>,
-    access: Access,
+    pub(super) shared: Arc<Shared>,
+    pub(super) session: Option<Session>,
+    pub(super) access: Access,
     /// Whether a statement was asked for: a transaction that is [`Access::Once`] has one.
     pub(super) has_asked: Cell<bool>,
+    /// How long the log was when it began.
+    pub(super) log_bytes: u64,
+    /// How many rows the connection had changed when it began.
+    pub(super) changes: u64,
+    pub(super) reading: Option<Reading>,
     pub(super) alone: Alone,
 }
 
 impl SqliteTx {
-    pub(super) fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
-        let session = shared.take()?;
-        if access == Access::Write {
-            let taken = session.turn.take(PATIENCE).map_err(|error| open::io_fault(&shared.path, error))?;
-            if !taken {
-                let place = shared.path.display().to_string();
-                return Err(Fault::Busy { place, waited_secs: PATIENCE.as_secs() });
-            }
-        }
-        let has_asked = Cell::new(false);
-        let tx = Self { shared, session: Some(session), access, has_asked, alone: Alone::default() };
-        match access {
-            Access::Write => tx.run("BEGIN IMMEDIATE")?,
-            Access::Read => tx.run("BEGIN")?,
-            // A statement outside of a transaction is one by itself.
-            Access::Once => {}
-        }
-        Ok(tx)
-    }
-
     /// A statement, compiled at most once for each connection.
     pub(super) fn statement(&self, text: &str) -> rusqlite::Result<CachedStatement<'_>> {
         let is_second = self.has_asked.replace(true);
@@ -79,7 +66,7 @@ impl SqliteTx {
         }
     }
 
-    fn run(&self, text: &str) -> Result<(), Fault> {
+    pub(super) fn run(&self, text: &str) -> Result<(), Fault> {
         let run = || self.statement(text)?.execute([]);
         run().map(drop).map_err(|error| self.fault(error))
     }
@@ -116,9 +103,8 @@ impl SqliteTx {
         self.bound(sql::UPDATE_STATE, |binder| binder.state(next, standing)?.bind(seq).map(drop))
     }
 
-    pub(super) fn write_event(&self, event: &Event) -> Result<u64, Fault> {
-        self.bound(sql::APPEND, |binder| binder.event(event).map(drop))?;
-        Ok(self.connection().last_insert_rowid().cast_unsigned())
+    pub(super) fn write_event(&self, event: &Event) -> Result<(), Fault> {
+        self.bound(sql::APPEND, |binder| binder.event(event).map(drop))
     }
 
     /// Runs a statement whose values are bound one by one.
@@ -134,32 +120,6 @@ impl SqliteTx {
         };
         run().map(drop).map_err(|error| self.fault(error))
     }
-
-    /// Ends the transaction, gives back the turn, and keeps the connection for the next one.
-    fn end(&mut self, how: &str) -> Result<(), Fault> {
-        let ended = if self.access == Access::Once { Ok(()) } else { self.run(how) };
-        let Some(session) = self.session.take() else { return ended };
-        if ended.is_err() && !session.connection.is_autocommit() {
-            // Dropping the connection undoes what a failed COMMIT left open, and closes the turn's file with it.
-            return ended;
-        }
-        if self.access == Access::Write {
-            session.turn.give_back().map_err(|error| open::io_fault(&self.shared.path, error))?;
-        }
-        self.shared.put(session);
-        ended
-    }
-}
-
-impl Drop for SqliteTx {
-    fn drop(&mut self) {
-        if self.session.is_some()
-            && let Err(fault) = self.end("ROLLBACK")
-        {
-            // Nothing was promised; the connection is closed, which undoes it as well.
-            drop(fault);
-        }
-    }
 }
 
 fn json_list<T: serde::Serialize>(list: &[T]) -> Option<Json> {
@@ -167,12 +127,19 @@ fn json_list<T: serde::Serialize>(list: &[T]) -> Option<Json> {
 }
 
 impl Tx for SqliteTx {
+    fn writes(&self) -> bool {
+        self.access == Access::Write
+    }
+
     async fn commit(mut self) -> Result<(), Fault> {
+        self.mark_clock()?;
+        self.check_files()?;
+        self.shared.has_written.store(true, Ordering::Relaxed);
         self.end("COMMIT")
     }
 
     async fn clock(&mut self) -> Result<UnixMillis, Fault> {
-        Ok(crate::clock::system_now())
+        self.read_clock()
     }
 
     async fn policy(&mut self, scope: &str) -> Result<Option<Arc<Published>>, Fault> {
@@ -439,7 +406,7 @@ impl Tx for SqliteTx {
         })
     }
 
-    async fn append(&mut self, event: &Event) -> Result<u64, Fault> {
+    async fn append(&mut self, event: &Event) -> Result<(), Fault> {
         self.write_event(event)
     }
 
@@ -489,6 +456,7 @@ impl Tx for SqliteTx {
     }
 
     async fn add_usage(&mut self, usage: &UsageRow) -> Result<(), Fault> {
+        let usage = &usage.clone().bounded();
         let UsageRow { scope, task, day, upstream, model, requests, .. } = usage;
         let [requests, input, output] =
             [*requests, usage.input_tokens, usage.output_tokens].map(u64::cast_signed);

@@ -4,28 +4,27 @@
 //! PostgreSQL does when the world fails.
 #![allow(clippy::unwrap_used)]
 
-mod at_once;
 mod children;
 mod conformance;
 mod crashes;
 mod damage;
-mod fixture;
 mod follower;
 mod pg;
 mod plans;
 mod postgres_bouncer;
 mod postgres_chaos;
 mod postgres_clock;
+mod postgres_connect;
 mod postgres_faults;
-mod postgres_fixture;
 mod postgres_hosts;
 mod postgres_plans;
 mod postgres_tls;
-mod postgres_together;
 mod processes;
 mod proxy;
 mod random;
 mod roles;
+mod same_story;
+mod schemas;
 mod smoke;
 mod subjects;
 mod upkeep;

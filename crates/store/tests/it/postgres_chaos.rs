@@ -91,14 +91,14 @@ fn random(seed: u64) -> impl FnMut() -> u64 + Send {
 
 async fn check(url: &str, told: &[Told]) {
     let client = look(url).await;
-    let twice = "SELECT task, fence FROM events WHERE kind = 'granted' GROUP BY 1, 2 HAVING count(*) > 1";
+    let twice = "SELECT task, fence FROM journal WHERE kind = 'granted' GROUP BY 1, 2 HAVING count(*) > 1";
     assert!(client.query(twice, &[]).await.unwrap().is_empty());
     let mut seen = BTreeMap::new();
     for (worker, told) in told.iter().enumerate() {
         for (task, fence) in &told.granted {
             let before = seen.insert((task.clone(), *fence), worker);
             assert_eq!(before, None, "{task} {fence} was granted to two workers");
-            let text = "SELECT data::json -> 'changes' ->> 'assignee' FROM events \
+            let text = "SELECT data::json -> 'changes' ->> 'assignee' FROM journal \
                  WHERE kind = 'granted' AND task = $1 AND fence = $2";
             let row = client.query_one(text, &[task, fence]).await.unwrap();
             assert_eq!(row.get::<_, String>(0), format!("w{worker}"), "{task} {fence}");
@@ -110,7 +110,7 @@ async fn check(url: &str, told: &[Told]) {
             assert_eq!(found, ("done".to_owned(), *fence, Some(format!("\"{result}\""))), "{task}");
         }
     }
-    let gaps = "SELECT task FROM events GROUP BY task HAVING max(number) <> count(*)";
+    let gaps = "SELECT task FROM journal GROUP BY task HAVING max(number) <> count(*)";
     assert!(client.query(gaps, &[]).await.unwrap().is_empty(), "the journal of a task has a gap");
 }
 

@@ -70,7 +70,7 @@ fn leases_are_judged_by_the_servers_clock() {
         let shorten =
             "UPDATE tasks SET lease_expires_at = lease_expires_at - 59700 RETURNING lease_expires_at";
         let end: i64 = client.query_one(shorten, &[]).await.unwrap().get(0);
-        let lost = "SELECT at FROM events WHERE from_status = 'active'";
+        let lost = "SELECT at FROM journal WHERE from_status = 'active'";
         let (mut turn, mut last_look) = (0, 0);
         let taken_back: i64 = loop {
             if let Some(row) = client.query_opt(lost, &[]).await.unwrap() {

@@ -22,13 +22,13 @@ fn fresh_schema() -> String {
 
 /// How many grants and tasks there are.
 async fn counts(client: &tokio_postgres::Client) -> (i64, i64) {
-    let text = "SELECT (SELECT count(*) FROM events WHERE kind = 'granted'), (SELECT count(*) FROM tasks)";
+    let text = "SELECT (SELECT count(*) FROM journal WHERE kind = 'granted'), (SELECT count(*) FROM tasks)";
     let row = client.query_one(text, &[]).await.unwrap();
     (row.get(0), row.get(1))
 }
 
 #[test]
-fn a_server_that_is_away_is_told_at_once() {
+fn a_server_that_is_away_is_told() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("postgres://rota:hunter2@/postgres?host={}", folder.path().display());
@@ -223,7 +223,7 @@ fn a_lost_answer_of_what_is_done_at_once_is_found_by_reading_back() {
             let count = |kind: &'static str| {
                 let client = &client;
                 async move {
-                    let text = "SELECT count(*) FROM events WHERE kind = $1";
+                    let text = "SELECT count(*) FROM journal WHERE kind = $1";
                     usize::try_from(client.query_one(text, &[&kind]).await.unwrap().get::<_, i64>(0)).unwrap()
                 }
             };
@@ -247,7 +247,7 @@ fn a_lost_statement_that_is_still_at_work_is_ended() {
         until(|| async { proxy.cuts() == 1 }).await;
         client.batch_execute("COMMIT").await.unwrap();
         assert!(settling.await.unwrap().unwrap().steps[0].is_ok());
-        let text = "SELECT count(*) FROM events WHERE kind = 'done'";
+        let text = "SELECT count(*) FROM journal WHERE kind = 'done'";
         assert_eq!(client.query_one(text, &[]).await.unwrap().get::<_, i64>(0), 1);
     });
 }

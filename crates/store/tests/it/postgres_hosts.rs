@@ -115,7 +115,7 @@ fn two_hosts_never_get_the_same_task() {
     }
     assert_eq!(holders.len(), TASKS);
     run(async {
-        let text = "SELECT 'lease-' || task || '-' || fence, data::json -> 'changes' ->> 'assignee' FROM events \
+        let text = "SELECT 'lease-' || task || '-' || fence, data::json -> 'changes' ->> 'assignee' FROM journal \
              WHERE kind = 'granted'";
         let rows = look(&url).await.query(text, &[]).await.unwrap();
         assert_eq!(rows.len(), TASKS);

@@ -15,6 +15,12 @@ impl World {
             Some(_) => {}
         }
         let path = request.path().to_owned();
+        if let Some(rest) = path.strip_prefix("/api/v1/orgs/acme/labels") {
+            return match numbered(rest, "/") {
+                Some((id, "")) => label_of(&self.organisation_labels, id),
+                _ => self.gitea_labels(request, &self.organisation_labels),
+            };
+        }
         let Some(rest) = path.strip_prefix(REPOSITORY) else {
             return Reply::json(404, &json!({"message": "not found"}));
         };
@@ -31,12 +37,16 @@ impl World {
         match (method, rest, number) {
             ("GET", "", _) => self.gitea_repository(),
             ("GET", "/issues", _) => self.gitea_list(request),
-            ("GET", "/labels", _) => self.gitea_labels(request),
+            ("GET", "/labels", _) => self.gitea_labels(request, &self.labels),
             ("POST", "/labels", _) => self.gitea_new_label(&request.json()),
             (_, _, Some((number, rest))) => self.gitea_issue(method, number, rest, &request.json()),
             ("GET", path, _) => match numbered(path, "/labels/") {
-                Some((id, "")) => self.gitea_label(id),
+                Some((id, "")) => label_of(&self.labels, id),
                 _ => Reply::json(404, &json!({"message": "not found"})),
+            },
+            ("DELETE", path, _) => match numbered(path, "/issues/comments/") {
+                Some((id, "")) if self.delete_comment(id) => Reply::empty(204),
+                _ => Reply::json(404, &json!({"message": "comment does not exist"})),
             },
             _ => Reply::empty(405),
         }
@@ -44,8 +54,11 @@ impl World {
 
     fn gitea_repository(&self) -> Reply {
         let owner = json!({"id": 1, "login": "acme", "username": "acme", "email": "acme@example.com"});
-        let shown = json!({"id": 1, "name": "shop", "full_name": "acme/shop", "owner": owner,
+        let mut shown = json!({"id": 1, "name": "shop", "full_name": "acme/shop", "owner": owner,
             "archived": self.is_archived, "permissions": {"admin": false, "push": true, "pull": true}});
+        if let Some(is_private) = self.is_private {
+            shown["private"] = json!(is_private);
+        }
         Reply::json(200, &shown)
     }
 
@@ -86,24 +99,19 @@ impl World {
             "id": number + 1_000, "number": number, "title": issue.title, "body": issue.body,
             "url": format!("{}{REPOSITORY}/issues/{number}", self.root),
             "state": if issue.is_open { "open" } else { "closed" }, "labels": self.shown_labels(issue),
+            "user": {"id": 5, "login": issue.author, "email": "x@example.com"}, "comments": issue.comments.len(),
+            "milestone": issue.milestone.as_ref().map(|title| json!({"id": 1, "title": title})),
             "pull_request": pull_request, "updated_at": time(issue.updated), "created_at": time(number),
             "repository": {"id": 1, "name": "shop", "owner": "acme", "full_name": "acme/shop"},
         })
     }
 
-    fn gitea_labels(&self, request: &Request) -> Reply {
+    fn gitea_labels(&self, request: &Request, labels: &[(u64, String)]) -> Reply {
         let limit = request.number("limit", 30).clamp(1, self.page);
         let page = request.number("page", 1).max(1);
-        let shown = self.labels.iter().skip((page - 1) * limit).take(limit);
+        let shown = labels.iter().skip((page - 1) * limit).take(limit);
         let shown: Vec<Value> = shown.map(|(id, name)| json!({"id": id, "name": name})).collect();
-        Reply::json(200, &json!(shown)).with("x-total-count", self.labels.len())
-    }
-
-    fn gitea_label(&self, id: u64) -> Reply {
-        match self.labels.iter().find(|(other, _)| *other == id) {
-            Some((id, name)) => Reply::json(200, &json!({"id": id, "name": name})),
-            None => Reply::json(404, &json!({"message": "label does not exist"})),
-        }
+        Reply::json(200, &json!(shown)).with("x-total-count", labels.len())
     }
 
     /// A second one of the same name is fine.
@@ -115,7 +123,7 @@ impl World {
     }
 
     fn gitea_issue(&mut self, method: &str, number: u64, rest: &str, body: &Value) -> Reply {
-        if !self.issues.contains_key(&number) {
+        if !self.issues.contains_key(&number) || self.ghosts.contains(&number) {
             // Comments on what is not there are a failure of the server.
             let status = if rest == "/comments" { 500 } else { 404 };
             return Reply::json(status, &json!({"message": "issue does not exist"}));
@@ -126,11 +134,7 @@ impl World {
                 self.patch(number, body);
                 Reply::json(201, &self.gitea_shown(number))
             }
-            ("GET", "/comments") => {
-                let shown: Vec<Value> =
-                    self.issues[&number].comments.iter().map(|text| json!({"body": text})).collect();
-                Reply::json(200, &json!(shown))
-            }
+            ("GET", "/comments") => Reply::json(200, &self.shown_comments(number)),
             ("POST", "/comments") => Reply::json(201, &self.comment(number, body)),
             ("GET", "/labels") => Reply::json(200, &json!(self.shown_labels(&self.issues[&number]))),
             ("POST", "/labels") => self.gitea_add_labels(number, body),
@@ -148,7 +152,7 @@ impl World {
         let is_wanted = |(id, name): &&(u64, String)| {
             wanted.iter().any(|one| one.as_u64() == Some(*id) || one.as_str() == Some(name))
         };
-        let found: Vec<(u64, String)> = self.labels.iter().filter(is_wanted).cloned().collect();
+        let found: Vec<(u64, String)> = self.all_labels().filter(is_wanted).cloned().collect();
         if !self.is_deaf {
             for (id, name) in found {
                 self.replace_scoped(number, &name);
@@ -173,7 +177,7 @@ impl World {
     }
 
     fn gitea_remove_label(&mut self, number: u64, id: u64) -> Reply {
-        if !self.labels.iter().any(|(other, _)| *other == id) {
+        if !self.all_labels().any(|(other, _)| *other == id) {
             return Reply::json(422, &json!({"message": "label does not exist"}));
         }
         let updated = self.tick();
@@ -182,5 +186,12 @@ impl World {
             issue.updated = updated;
         }
         Reply::empty(204)
+    }
+}
+
+fn label_of(labels: &[(u64, String)], id: u64) -> Reply {
+    match labels.iter().find(|(other, _)| *other == id) {
+        Some((id, name)) => Reply::json(200, &json!({"id": id, "name": name})),
+        None => Reply::json(404, &json!({"message": "label does not exist"})),
     }
 }

@@ -55,16 +55,24 @@ impl World {
             return Reply::json(403, &json!({"message": "Repository was archived so is read-only."}));
         }
         match (method, rest, number) {
-            ("GET", "", _) => Reply::json(
-                200,
-                &json!({"id": 1, "name": "shop", "full_name": "acme/shop", "archived": self.is_archived,
-                    "url": format!("{}{REPOSITORY}", self.root), "owner": {"login": "acme", "id": 1}}),
-            ),
+            ("GET", "", _) => {
+                let mut shown = json!({"id": 1, "name": "shop", "full_name": "acme/shop",
+                    "archived": self.is_archived, "url": format!("{}{REPOSITORY}", self.root),
+                    "owner": {"login": "acme", "id": 1}});
+                if let Some(is_private) = self.is_private {
+                    shown["private"] = json!(is_private);
+                }
+                Reply::json(200, &shown)
+            }
             ("GET", "/issues", _) => self.github_list(request),
             (_, _, Some((number, rest))) => {
                 let rest = decoded(rest);
                 self.github_issue(method, number, &rest, &request.json())
             }
+            ("DELETE", path, _) => match numbered(path, "/issues/comments/") {
+                Some((id, "")) if self.delete_comment(id) => Reply::empty(204),
+                _ => not_found(),
+            },
             ("GET", path, _) => match path.strip_prefix("/labels/").map(decoded) {
                 Some(name) if self.labels.iter().any(|(_, label)| *label == name) => {
                     Reply::json(200, &json!({"id": 1, "name": name, "color": "ededed", "url": self.root}))
@@ -110,7 +118,9 @@ impl World {
         let mut shown = json!({
             "id": number + 1_000, "number": number, "title": issue.title, "body": issue.body, "url": url,
             "state": if issue.is_open { "open" } else { "closed" }, "labels": self.shown_labels(issue),
-            "updated_at": time(issue.updated), "created_at": time(number),
+            "updated_at": time(issue.updated), "created_at": time(number), "comments": issue.comments.len(),
+            "user": {"login": issue.author, "id": 5},
+            "milestone": issue.milestone.as_ref().map(|title| json!({"number": 1, "title": title})),
         });
         if issue.is_pull_request {
             shown["pull_request"] = json!({"url": format!("{}{REPOSITORY}/pulls/{number}", self.root)});
@@ -119,7 +129,7 @@ impl World {
     }
 
     fn github_issue(&mut self, method: &str, number: u64, rest: &str, body: &Value) -> Reply {
-        if !self.issues.contains_key(&number) {
+        if !self.issues.contains_key(&number) || self.ghosts.contains(&number) {
             return Reply::json(404, &json!({"message": "Not Found"}));
         }
         match (method, rest) {
@@ -128,13 +138,7 @@ impl World {
                 self.patch(number, body);
                 Reply::json(200, &self.github_shown(number))
             }
-            ("GET", "/comments") => {
-                let shown: Vec<Value> = (1..)
-                    .zip(&self.issues[&number].comments)
-                    .map(|(id, text)| json!({"id": id, "body": text}))
-                    .collect();
-                Reply::json(200, &json!(shown))
-            }
+            ("GET", "/comments") => Reply::json(200, &self.shown_comments(number)),
             ("POST", "/comments") => Reply::json(201, &self.comment(number, body)),
             ("GET", "/labels") => Reply::json(200, &json!(self.shown_labels(&self.issues[&number]))),
             ("POST", "/labels") => self.github_add_labels(number, body),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use fault::Fate;
 pub use fault::Faults;
 use wire::{Reply, Request};
-pub use world::{Dialect, TOKEN, TrackedIssue, World};
+pub use world::{Dialect, TOKEN, TrackedComment, TrackedIssue, World};
 
 /// Nothing waits longer than this.
 const TOO_LONG: Duration = Duration::from_secs(60);

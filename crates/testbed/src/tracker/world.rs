@@ -26,9 +26,28 @@ pub struct TrackedIssue {
     pub is_open: bool,
     pub is_pull_request: bool,
     pub labels: Vec<u64>,
-    pub comments: Vec<String>,
+    pub comments: Vec<TrackedComment>,
+    pub author: String,
+    pub milestone: Option<String>,
     /// Seconds since 2026 began.
     pub updated: u64,
+}
+
+/// A comment on an issue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct TrackedComment {
+    pub id: u64,
+    pub author: String,
+    pub text: String,
+}
+
+impl std::ops::Deref for TrackedComment {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
 }
 
 /// One repository, `acme/shop`.
@@ -41,6 +60,12 @@ pub struct World {
     pub issues: BTreeMap<u64, TrackedIssue>,
     /// Number and name; names may be there twice.
     pub labels: Vec<(u64, String)>,
+    /// The labels of the organisation `acme`, which Gitea keeps apart.
+    pub organisation_labels: Vec<(u64, String)>,
+    /// What the repository says of itself; none for nothing.
+    pub is_private: Option<bool>,
+    /// Issues that are in every list and cannot be read.
+    pub ghosts: Vec<u64>,
     /// No page is longer.
     pub page: usize,
     /// Nothing can be changed.
@@ -63,6 +88,9 @@ impl World {
             root,
             issues: BTreeMap::new(),
             labels: vec![(7, "bug".to_owned()), (9, "in-progress".to_owned())],
+            organisation_labels: Vec::new(),
+            is_private: Some(true),
+            ghosts: Vec::new(),
             page: 50,
             is_archived: false,
             only_answer: None,
@@ -93,6 +121,8 @@ impl World {
             is_pull_request,
             labels: Vec::new(),
             comments: Vec::new(),
+            author: "alice".to_owned(),
+            milestone: None,
             updated,
         };
         self.issues.insert(number, issue);
@@ -107,8 +137,32 @@ impl World {
 
     /// Whether an issue has a label of this name.
     pub fn has_label(&self, number: u64, name: &str) -> bool {
-        let named = |id: &u64| self.labels.iter().any(|(other, label)| other == id && label == name);
+        let named = |id: &u64| self.all_labels().any(|(other, label)| other == id && label == name);
         self.issues.get(&number).is_some_and(|issue| issue.labels.iter().any(named))
+    }
+
+    /// The labels that an issue may have.
+    pub(super) fn all_labels(&self) -> impl Iterator<Item = &(u64, String)> {
+        self.labels.iter().chain(&self.organisation_labels)
+    }
+
+    /// A person comments on an issue.
+    pub fn say(&mut self, number: u64, author: &str, text: &str) {
+        let updated = self.tick();
+        if let Some(issue) = self.issues.get_mut(&number) {
+            issue.updated = updated;
+            let (author, text) = (author.to_owned(), text.to_owned());
+            issue.comments.push(TrackedComment { id: updated, author, text });
+        }
+    }
+
+    /// A person changes the title or the body of an issue.
+    pub fn edit(&mut self, number: u64, change: impl FnOnce(&mut TrackedIssue)) {
+        let updated = self.tick();
+        if let Some(issue) = self.issues.get_mut(&number) {
+            change(issue);
+            issue.updated = updated;
+        }
     }
 
     /// A person labels an issue.
@@ -172,18 +226,35 @@ impl World {
 
     pub(super) fn comment(&mut self, number: u64, body: &Value) -> Value {
         let text = body["body"].as_str().unwrap_or_default().to_owned();
+        self.say(number, "rota-bot", &text);
+        let id = self.clock;
+        let url = format!("{}/repos/acme/shop/issues/comments/{id}", self.root);
+        json!({"id": id, "body": text, "url": url, "user": {"login": "rota-bot"}})
+    }
+
+    pub(super) fn shown_comments(&self, number: u64) -> Value {
+        let shown = self.issues[&number].comments.iter().map(
+            |comment| json!({"id": comment.id, "body": comment.text, "user": {"login": comment.author}}),
+        );
+        Value::Array(shown.collect())
+    }
+
+    /// Deletes a comment, and says whether it was there.
+    pub(super) fn delete_comment(&mut self, id: u64) -> bool {
         let updated = self.tick();
-        let url = format!("{}/repos/acme/shop/issues/comments/{updated}", self.root);
-        let shown = json!({"id": updated, "body": text, "url": url});
-        if let Some(issue) = self.issues.get_mut(&number) {
-            issue.comments.push(text);
-            issue.updated = updated;
+        for issue in self.issues.values_mut() {
+            let before = issue.comments.len();
+            issue.comments.retain(|comment| comment.id != id);
+            if issue.comments.len() < before {
+                issue.updated = updated;
+                return true;
+            }
         }
-        shown
+        false
     }
 
     pub(super) fn shown_labels(&self, issue: &TrackedIssue) -> Vec<Value> {
-        let named = issue.labels.iter().filter_map(|id| self.labels.iter().find(|(other, _)| other == id));
+        let named = issue.labels.iter().filter_map(|id| self.all_labels().find(|(other, _)| other == id));
         named.map(|(id, name)| json!({"id": id, "name": name, "color": "ededed"})).collect()
     }
 }

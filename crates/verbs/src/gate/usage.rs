@@ -1,6 +1,7 @@
 //! `gate usage`: what went through the gateway, per task and model, and what it cost.
 
-use rota_store::intents::gateway::{Used, dollars};
+use rota_core::Usd;
+use rota_store::intents::gateway::Used;
 use rota_store::{Store, UsageFilter, UsageRow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,20 +51,17 @@ pub struct UsageSum {
     /// How long calls waited for the gate, together.
     pub wait_ms: u64,
     /// Dollars, by the prices of the configuration.
-    pub usd: String,
-    #[serde(skip)]
-    nanos: u64,
+    pub usd: Usd,
 }
 
 impl UsageSum {
     fn add(&mut self, row: &UsageRow) {
-        self.requests += row.requests;
-        self.input_tokens += row.input_tokens;
-        self.output_tokens += row.output_tokens;
-        self.cache_read_tokens += row.cache_read_tokens;
-        self.wait_ms += row.wait_ms;
-        self.nanos = self.nanos.saturating_add(row.spend_nanos);
-        self.usd = dollars(self.nanos);
+        self.requests = self.requests.saturating_add(row.requests);
+        self.input_tokens = self.input_tokens.saturating_add(row.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(row.output_tokens);
+        self.cache_read_tokens = self.cache_read_tokens.saturating_add(row.cache_read_tokens);
+        self.wait_ms = self.wait_ms.saturating_add(row.wait_ms);
+        self.usd = self.usd.plus(Usd::from_nanos(row.spend_nanos));
     }
 }
 
@@ -96,6 +94,6 @@ pub async fn usage(cx: &Context, task: Option<&str>, today: bool) -> Result<Usag
             }
         }
     }
-    let sum = sum_of(&rows).unwrap_or(UsageSum { usd: dollars(0), ..UsageSum::default() });
+    let sum = sum_of(&rows).unwrap_or_default();
     Ok(UsageList { total: usage.len(), usage, sum })
 }

@@ -66,7 +66,11 @@ impl Record {
 
     /// A text; the empty one is none.
     pub fn text(&mut self, key: &str) -> Result<Option<String>, Refusal> {
-        Ok(self.take::<Option<String>>(key, "a text")?.flatten().filter(|text| !text.is_empty()))
+        let text = self.take::<Option<String>>(key, "a text")?.flatten().filter(|text| !text.is_empty());
+        if text.as_ref().is_some_and(|text| text.contains('\0')) {
+            return Err(self.place.refuse(format_args!("field \"{key}\" contains a NUL character")));
+        }
+        Ok(text)
     }
 
     /// A text that stays in the rest.

@@ -52,7 +52,10 @@ pub async fn add(cx: &Context, input: AddLoop) -> Result<LoopPayload> {
         description: prompt,
         ..NewTask::new(id, LOOPS, &title)
     };
-    let added = cx.store.perform(&AddLoopIntent { call: cx.call(), task, lease }).await?;
+    let added = cx
+        .store
+        .perform(&AddLoopIntent { call: cx.call(), task, lease, by_token: cx.token.is_some() })
+        .await?;
     Ok(LoopPayload::of_task(added))
 }
 

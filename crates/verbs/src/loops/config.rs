@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rota_core::obstacle::Wait;
-use rota_core::{Policy, TaskId};
+use rota_core::{Policy, Task, TaskId};
 use rota_store::Store;
 use rota_store::intents::policy::CurrentPolicy;
 use rota_store::intents::read::Show;
@@ -32,12 +32,14 @@ pub struct Setting {
 
 type Made = dyn Fn(&str, &Policy) -> Vec<Setting> + Send + Sync;
 type Waits = dyn Fn(&str) -> Vec<Wait> + Send + Sync;
+type Validating = dyn Fn(&Task) -> bool + Send + Sync;
 
 /// Whoever knows the configuration: makes settings out of a kind and the policy in force.
 #[derive(Clone, Default)]
 pub struct Settings {
     made: Option<Arc<Made>>,
     waits: Option<Arc<Waits>>,
+    validating: Option<Arc<Validating>>,
 }
 
 impl Settings {
@@ -46,7 +48,17 @@ impl Settings {
         made: impl Fn(&str, &Policy) -> Vec<Setting> + Send + Sync + 'static,
         waits: impl Fn(&str) -> Vec<Wait> + Send + Sync + 'static,
     ) -> Self {
-        Self { made: Some(Arc::new(made)), waits: Some(Arc::new(waits)) }
+        Self { made: Some(Arc::new(made)), waits: Some(Arc::new(waits)), validating: None }
+    }
+
+    /// With a function that says whether the validation of a loop that runs on this host is under way.
+    #[must_use]
+    pub fn with_validating(self, validating: impl Fn(&Task) -> bool + Send + Sync + 'static) -> Self {
+        Self { validating: Some(Arc::new(validating)), ..self }
+    }
+
+    pub(crate) fn is_validating(&self, task: &Task) -> bool {
+        self.validating.as_ref().is_some_and(|validating| validating(task))
     }
 
     /// What keeps each of these kinds from beginning on this host now.

@@ -36,6 +36,7 @@ pub struct PendingLoop {
     pub terms: Vec<ScoreTerm>,
     pub age_ms: i64,
     pub depth: u32,
+    /// The number of the next iteration.
     pub iteration: u32,
     pub tries: u32,
     pub runnable: bool,
@@ -52,7 +53,7 @@ impl PendingLoop {
             terms: score.map(|score| score.terms).unwrap_or_default(),
             age_ms,
             depth: task.depth,
-            iteration: task.iteration,
+            iteration: task.iteration.saturating_add(1),
             tries: task.tries,
             runnable: obstacles.is_empty(),
             obstacles,

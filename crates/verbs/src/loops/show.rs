@@ -70,6 +70,12 @@ pub struct Iteration {
     /// How the lease ended with it; none for one that the next followed at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
+    /// Why it did not pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// True while its validation runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub validating: bool,
 }
 
 struct InFull {
@@ -100,6 +106,10 @@ pub async fn show(cx: &Context, id: &str) -> Result<ShownLoop> {
     let used = Used { call: cx.call(), filter: UsageFilter { scope, task, day: None } };
     let in_full = InFull { show: ShowLoop { call: cx.call(), id }, journal, used };
     let ((view, children), events, usage) = cx.store.perform(&in_full).await?;
+    let mut iterations = iterations(&events);
+    if let Some(last) = iterations.last_mut().filter(|last| last.ended_at.is_none()) {
+        last.validating = cx.settings.is_validating(&view.task);
+    }
     let child = |task: Task| ChildPayload {
         status: task.status.word_for(Front::Loop, false).into(),
         id: task.id,
@@ -109,7 +119,7 @@ pub async fn show(cx: &Context, id: &str) -> Result<ShownLoop> {
     Ok(ShownLoop {
         task: LoopPayload::of_view(view),
         children: children.into_iter().map(child).collect(),
-        iterations: iterations(&events),
+        iterations,
         usage: sum_of(&usage),
     })
 }
@@ -126,14 +136,24 @@ fn iterations(events: &[Event]) -> Vec<Iteration> {
             Some(iteration) => {
                 if let Some(last) = last {
                     last.ended_at = Some(event.at);
+                    last.reason.clone_from(&event.data.reason);
                 }
                 let lease_id = event.lease().map(|lease| lease.to_string());
                 let started_at = event.at;
-                list.push(Iteration { iteration, lease_id, started_at, ended_at: None, outcome: None });
+                list.push(Iteration {
+                    iteration,
+                    lease_id,
+                    started_at,
+                    ended_at: None,
+                    outcome: None,
+                    reason: None,
+                    validating: false,
+                });
             }
             None => {
                 if let (Some(last), Some(outcome)) = (last, event.data.outcome) {
                     (last.ended_at, last.outcome) = (Some(event.at), Some(outcome));
+                    last.reason.clone_from(&event.data.reason);
                 }
             }
         }

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rota_core::{Json, Policy};
+use rota_core::{Json, Policy, Refusal};
 use rota_store::Store;
 use rota_store::intents::policy::CurrentPolicy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::read;
 use crate::Result;
 use crate::context::Context;
 
@@ -35,15 +34,26 @@ pub struct Change {
     pub to: Option<Json>,
 }
 
+impl Diff {
+    /// One line: each path with its old and its new value.
+    pub fn in_words(&self) -> String {
+        let value = |json: &Option<Json>| json.as_ref().map_or("nothing", Json::as_str).to_owned();
+        let change =
+            |change: &Change| format!("{} {} → {}", change.path, value(&change.from), value(&change.to));
+        self.changes.iter().map(change).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// Compares a document with what is in force.
 pub async fn diff(cx: &Context, document: &str) -> Result<Diff> {
-    let (policy, _) = read(document)?;
+    Policy::parse(document).map_err(Refusal::from)?;
     let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+    let policy = published.policy.replaced(document).map_err(Refusal::from)?;
     Ok(between(Some(&published.policy), &policy))
 }
 
 /// None for an old one that cannot be read: everything is new then.
-pub(super) fn between(old: Option<&Policy>, new: &Policy) -> Diff {
+pub fn between(old: Option<&Policy>, new: &Policy) -> Diff {
     let (old, new) = (old.map_or(BTreeMap::new(), leaves), leaves(new));
     let paths: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let change = |path: &String| Change {

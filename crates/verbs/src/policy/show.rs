@@ -1,13 +1,12 @@
 //! `policy show`, `policy check`, `policy history`.
 
-use rota_core::{Json, UnixMillis};
+use rota_core::{Json, Policy, Refusal, UnixMillis};
 use rota_store::Store;
 use rota_store::intents::policy::{CurrentPolicy, PolicyVersions};
 use rota_store::intents::policy_version;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::read;
 use crate::context::Context;
 use crate::{Result, Word};
 
@@ -44,7 +43,7 @@ pub struct Checked {
 
 /// Checks a document without a store.
 pub fn check(document: &str) -> Result<Checked> {
-    let (policy, _) = read(document)?;
+    let policy = Policy::parse(document).map_err(Refusal::from)?;
     Ok(Checked { valid: true, version: policy_version(&policy) })
 }
 

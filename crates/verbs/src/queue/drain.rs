@@ -5,7 +5,7 @@ use rota_store::intents::sched::Drain;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Entry;
+use super::ListedEntry;
 use crate::Result;
 use crate::context::Context;
 
@@ -24,7 +24,7 @@ pub struct DrainQueue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DrainedEntries {
     /// In order.
-    pub drained: Vec<Entry>,
+    pub drained: Vec<ListedEntry>,
     /// Still open.
     pub remaining: usize,
 }
@@ -33,6 +33,6 @@ pub struct DrainedEntries {
 pub async fn drain(cx: &Context, input: DrainQueue) -> Result<DrainedEntries> {
     let intent = Drain { call: cx.call(), queue: input.queue, limit: input.limit, repo: input.repo };
     let drained = cx.store.perform(&intent).await?;
-    let entries = drained.drained.into_iter().map(Entry::of).collect();
+    let entries = drained.drained.into_iter().map(ListedEntry::of).collect();
     Ok(DrainedEntries { drained: entries, remaining: drained.remaining })
 }

@@ -7,7 +7,7 @@ use rota_store::intents::add::{NewPriority, NewTask, Past};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Entry;
+use super::ListedEntry;
 use crate::Result;
 use crate::context::{Context, bad_value};
 use crate::create::checked_queue;
@@ -25,7 +25,7 @@ pub struct ImportedEntries {
     /// How many.
     pub total: usize,
     /// In the order of the file.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListedEntry>,
     /// Those that were leased: they come in as ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leased: Vec<String>,
@@ -50,7 +50,7 @@ pub async fn import_text(
     let leased = incoming.iter().filter(|entry| entry.was_held).map(|entry| entry.new.id.to_string());
     let leased = leased.collect();
     let added = bring_in(cx, incoming, dry_run).await?;
-    let entries: Vec<Entry> = added.into_iter().map(|(task, _)| Entry::of(task)).collect();
+    let entries: Vec<ListedEntry> = added.into_iter().map(|(task, _)| ListedEntry::of(task)).collect();
     Ok(ImportedEntries { file: file.to_owned(), dry_run, total: entries.len(), entries, leased })
 }
 

@@ -1,13 +1,16 @@
 //! `queue list`, `queue show`, `queue export`.
 
-use rota_core::Status;
+use std::collections::BTreeMap;
+
+use rota_core::{Status, Task};
 use rota_store::Store;
 use rota_store::intents::read::{List, Show};
 use rota_store::intents::sched::repo_of;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{Entry, not_found};
+use super::{Entry, ListedEntry, not_found};
 use crate::Result;
 use crate::context::{Context, bad_value, task_id};
 
@@ -28,7 +31,27 @@ pub struct Entries {
     /// How many.
     pub total: usize,
     /// In order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListedEntry>,
+}
+
+/// Entries with every field that `queue import` kept of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExportedEntries {
+    /// How many.
+    pub total: usize,
+    /// In order.
+    pub entries: Vec<ExportedEntry>,
+}
+
+/// An entry, and behind its own fields those that it was imported with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedEntry {
+    schema_version: u32,
+    #[serde(flatten)]
+    entry: Entry,
+    #[serde(flatten)]
+    kept: BTreeMap<String, Value>,
 }
 
 /// Lists entries by priority, then age; deleted ones are left out unless asked for.
@@ -39,12 +62,12 @@ pub async fn list(cx: &Context, input: ListEntries) -> Result<Entries> {
     let intent = List { call: cx.call(), queue: input.queue, statuses: Vec::new(), assignee: None };
     let views = cx.store.perform(&intent).await?;
     let wanted = |task: &rota_core::Task| input.repo.is_none() || repo_of(task) == input.repo;
-    let entries = views.into_iter().filter(|view| wanted(&view.task)).map(|view| Entry::of(view.task));
-    let shown = |entry: &Entry| match &input.status {
+    let entries = views.into_iter().filter(|view| wanted(&view.task)).map(|view| ListedEntry::of(view.task));
+    let shown = |ListedEntry { entry, .. }: &ListedEntry| match &input.status {
         Some(word) => entry.status == word.as_str(),
         None => entry.status != Status::Deleted.word(),
     };
-    let entries: Vec<Entry> = entries.filter(shown).collect();
+    let entries: Vec<ListedEntry> = entries.filter(shown).collect();
     Ok(Entries { total: entries.len(), entries })
 }
 
@@ -59,11 +82,20 @@ fn known_word(word: &str) -> Result<()> {
 }
 
 /// Every entry, deleted ones too.
-pub async fn export(cx: &Context, queue: String) -> Result<Entries> {
+pub async fn export(cx: &Context, queue: String) -> Result<ExportedEntries> {
     let intent = List { call: cx.call(), queue, statuses: Vec::new(), assignee: None };
-    let entries: Vec<Entry> =
-        cx.store.perform(&intent).await?.into_iter().map(|view| Entry::of(view.task)).collect();
-    Ok(Entries { total: entries.len(), entries })
+    let views = cx.store.perform(&intent).await?;
+    let entries: Vec<_> = views.into_iter().map(|view| exported(view.task)).collect();
+    Ok(ExportedEntries { total: entries.len(), entries })
+}
+
+fn exported(task: Task) -> ExportedEntry {
+    let payload = task.payload.as_ref().map_or("{}", |payload| payload.as_str());
+    let mut kept: BTreeMap<String, Value> = serde_json::from_str(payload).unwrap_or_default();
+    for shown in ["runId", "appId", "workflowId", "repo", "note"] {
+        kept.remove(shown);
+    }
+    ExportedEntry { schema_version: 1, entry: Entry::of(task), kept }
 }
 
 /// One entry.

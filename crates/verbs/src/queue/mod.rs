@@ -9,7 +9,7 @@ mod pause;
 pub use add::{AddEntry, add};
 pub use drain::{DrainQueue, DrainedEntries, drain};
 pub use import::{ImportedEntries, import, import_text};
-pub use list::{Entries, ListEntries, export, list, show};
+pub use list::{Entries, ExportedEntries, ListEntries, export, list, show};
 pub use pause::{QueueState, pause, resume};
 
 use rota_core::{Front, Json, Refusal, Task, UnixMillis};
@@ -69,6 +69,23 @@ pub struct Entry {
     pub parked_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained_at: Option<UnixMillis>,
+}
+
+/// An entry inside of a list, which has a version of its own as in a `queue.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedEntry {
+    schema_version: u32,
+    /// The entry.
+    #[serde(flatten)]
+    pub entry: Entry,
+}
+
+impl ListedEntry {
+    /// A task in the words of a queue.
+    pub fn of(task: Task) -> Self {
+        Self { schema_version: 1, entry: Entry::of(task) }
+    }
 }
 
 impl Entry {

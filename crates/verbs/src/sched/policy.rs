@@ -1,10 +1,10 @@
-//! `sched policy show|set`: the rules of queue `runs`, flat.
+//! `sched policy show|set`: the rules of a queue, flat.
 
 use std::sync::Arc;
 
 use rota_core::Json;
 use rota_core::policy::FlatPolicy;
-use rota_store::intents::policy::{CurrentPolicy, EditRuns};
+use rota_store::intents::policy::{CurrentPolicy, EditRules};
 use rota_store::{Published, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,10 +22,10 @@ pub struct SchedPolicy {
 }
 
 /// The rules in force: `file` once anything was published.
-pub async fn policy_show(cx: &Context) -> Result<SchedPolicy> {
+pub async fn policy_show(cx: &Context, queue: &str) -> Result<SchedPolicy> {
     let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let source = if history.is_empty() { "default" } else { "file" };
-    Ok(SchedPolicy { policy: published.policy.flat_runs(), source: source.into() })
+    Ok(SchedPolicy { policy: published.policy.flat(queue), source: source.into() })
 }
 
 /// The rules that can be set, as flags and as keys of the flat document.
@@ -51,7 +51,7 @@ pub fn flat(given: impl IntoIterator<Item = (&'static str, Option<String>)>) -> 
 }
 
 /// Changes what a flat document names and publishes it in one step.
-pub async fn policy_set(cx: &Context, flat: String) -> Result<(SchedPolicy, Arc<Published>)> {
-    let published = cx.store.perform(&EditRuns { call: cx.call(), flat }).await?;
-    Ok((SchedPolicy { policy: published.policy.flat_runs(), source: "file".into() }, published))
+pub async fn policy_set(cx: &Context, queue: &str, flat: String) -> Result<(SchedPolicy, Arc<Published>)> {
+    let published = cx.store.perform(&EditRules { call: cx.call(), queue: queue.to_owned(), flat }).await?;
+    Ok((SchedPolicy { policy: published.policy.flat(queue), source: "file".into() }, published))
 }

@@ -4,6 +4,7 @@ use rota_core::text::escaped;
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, LeaseId, Refusal, Task, TaskId, UnixMillis};
 use rota_store::Store;
+use rota_store::intents::Call;
 use rota_store::intents::claim::ReclaimExpired;
 use rota_store::intents::read::Now;
 use rota_store::intents::sched::ResetParked;
@@ -92,9 +93,12 @@ async fn settle(
     let settled = cx.store.perform(&Settle::one(cx.call(), lease.task, command(caller))).await?;
     match settled.steps.into_iter().next() {
         Some(Ok(task)) => Ok(task),
-        Some(Err(Refusal::TaskNotFound { .. } | Refusal::NotActive { .. } | Refusal::StaleLease { .. })) => {
-            Err(none())
-        }
+        Some(Err(
+            Refusal::TaskNotFound { .. }
+            | Refusal::NotActive { .. }
+            | Refusal::LeaseLost { .. }
+            | Refusal::StaleLease { .. },
+        )) => Err(none()),
         Some(Err(other)) => Err(other.into()),
         None => unreachable!("one step was taken"),
     }
@@ -103,7 +107,9 @@ async fn settle(
 /// Takes back every expired lease of a queue.
 pub async fn reclaim(cx: &Context, queue: &str) -> Result<Reclaimed> {
     let now = cx.store.perform(&Now { call: cx.call() }).await?;
-    let ids = cx.store.perform(&ReclaimExpired { call: cx.call().at(now), queue: queue.to_owned() }).await?;
+    // The clock was read a moment ago, and may have been set back since.
+    let call = Call { now: Some(now), allow_future: cx.now.is_none() || cx.allow_future, ..cx.call() };
+    let ids = cx.store.perform(&ReclaimExpired { call, queue: queue.to_owned() }).await?;
     Ok(Reclaimed { now, reclaimed: ids.into_iter().map(|id| id.to_string()).collect() })
 }
 

@@ -19,7 +19,7 @@ verbs! {
         priority: Option<u32>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prompt: Option<String>,
-    } => LoopPayload, "loop add" Post "/loops" InScope WithHint, |cx, it| {
+    } => LoopPayload, "loop add" Post "/loops" WithHint, |cx, it| {
         let input = loops::AddLoop {
             kind: it.kind,
             id: it.id,
@@ -40,7 +40,7 @@ verbs! {
         /// Comma-separated kinds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kind: Option<String>,
-    } => Loops, "loop list" Get "/loops" InScope WithHint, |cx, it| {
+    } => Loops, "loop list" Get "/loops" WithHint, |cx, it| {
         let statuses = it.status.as_deref().map(loops::statuses).transpose()?;
         let kinds = it.kind.as_deref().map(|kinds| {
             kinds.split(',').map(str::trim).filter(|kind| !kind.is_empty()).map(str::to_owned).collect()
@@ -52,10 +52,10 @@ verbs! {
     ShowTree {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
-    } => LoopTree, "loop tree" Get "/trees" InScope WithHint, |cx, it| loops::named(loops::tree(cx, it.id.as_deref()).await);
+    } => LoopTree, "loop tree" Get "/trees" WithHint, |cx, it| loops::named(loops::tree(cx, it.id.as_deref()).await);
 
     /// Show a loop, its children and its iterations
-    ShowLoop { id: String } => ShownLoop, "loop show" Get "/loops/{id}" InScope WithHint,
+    ShowLoop { id: String } => ShownLoop, "loop show" Get "/loops/{id}" WithHint,
         |cx, it| loops::named(loops::show(cx, &it.id).await);
 
     /// Start a finished or parked loop over
@@ -63,19 +63,19 @@ verbs! {
         id: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-    } => ChangedTree, "loop reiterate" Post "/loops/{id}/reiterate" InScope WithHint,
+    } => ChangedTree, "loop reiterate" Post "/loops/{id}/reiterate" WithHint,
         |cx, it| loops::named(loops::reiterate(cx, &it.id, it.reason).await);
 
     /// Give up a tree
-    CancelLoop { id: String } => ChangedTree, "loop cancel" Post "/loops/{id}/cancel" InScope WithHint,
+    CancelLoop { id: String } => ChangedTree, "loop cancel" Post "/loops/{id}/cancel" WithHint,
         |cx, it| loops::named(loops::cancel(cx, &it.id).await);
 
     /// Hold a loop back; a lease on it ends
-    PauseLoop { id: String } => LoopPayload, "loop pause" Post "/loops/{id}/pause" InScope WithHint,
+    PauseLoop { id: String } => LoopPayload, "loop pause" Post "/loops/{id}/pause" WithHint,
         |cx, it| loops::named(loops::pause(cx, &it.id).await);
 
     /// Let a paused loop go on
-    ResumeLoop { id: String } => LoopPayload, "loop resume" Post "/loops/{id}/resume" InScope WithHint,
+    ResumeLoop { id: String } => LoopPayload, "loop resume" Post "/loops/{id}/resume" WithHint,
         |cx, it| loops::named(loops::resume(cx, &it.id).await);
 
     /// Hand the whole tree of a loop to a host, else to the caller's
@@ -83,14 +83,14 @@ verbs! {
         id: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
-    } => ChangedTree, "loop move" Post "/loops/{id}/move" InScope WithHint,
+    } => ChangedTree, "loop move" Post "/loops/{id}/move" WithHint,
         |cx, it| loops::named(loops::move_tree(cx, &it.id, it.to).await);
 
     /// Show each setting of a loop and where it comes from
-    ConfigureLoop { id: String } => LoopConfig, "loop config" Get "/loops/{id}/config" InScope WithHint,
+    ConfigureLoop { id: String } => LoopConfig, "loop config" Get "/loops/{id}/config" WithHint,
         |cx, it| loops::named(loops::config(cx, &it.id).await);
 
     /// Show the pending loops, highest score first
-    ShowScheduler {} => Scheduler, "debug scheduler" Get "/pending-loops" Never WithHint,
+    ShowScheduler {} => Scheduler, "debug scheduler" Get "/pending-loops" WithHint,
         |cx, _it| loops::scheduler(cx).await;
 }

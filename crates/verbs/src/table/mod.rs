@@ -21,7 +21,7 @@ macro_rules! verbs {
         #[doc = $about:literal]
         $(#[$meta:meta])*
         $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? } => $payload:ty,
-        $word:literal $method:ident $path:literal $holder:ident $telling:ident,
+        $word:literal $method:ident $path:literal $telling:ident,
         |$cx:ident, $input:ident| $run:expr;
     )*) => {
         $(
@@ -42,7 +42,6 @@ macro_rules! verbs {
                     method: crate::verb::Method::$method,
                     path: $path,
                     about: $about.trim_ascii(),
-                    holder: crate::verb::Holder::$holder,
                     telling: crate::verb::Telling::$telling,
                 };
 

@@ -41,7 +41,7 @@ verbs! {
         deps: Vec<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<UnixMillis>,
-    } => TaskPayload, "task create" Post "/tasks" InScope WithHint, |cx, it| {
+    } => TaskPayload, "task create" Post "/tasks" WithHint, |cx, it| {
         let input = create::Create {
             id: it.id,
             title: it.title,
@@ -66,7 +66,7 @@ verbs! {
         limit: usize,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         specs: Option<String>,
-    } => TaskList, "task peek" Get "/queues/{queue}/peek" InScope WithHint, |cx, it| {
+    } => TaskList, "task peek" Get "/queues/{queue}/peek" WithHint, |cx, it| {
         peek::peek(cx, peek::Peek { queue: it.queue, limit: it.limit, specs: input::globs(it.specs) }).await
     };
 
@@ -83,7 +83,7 @@ verbs! {
         category: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         specs: Option<String>,
-    } => Claimed, "task claim" Post "/claims" InScope WithHint, |cx, it| {
+    } => Claimed, "task claim" Post "/claims" WithHint, |cx, it| {
         let specs = input::globs(it.specs);
         let input =
             claim::Claim { id: it.id, queue: it.queue, lease_secs: it.lease, category: it.category, specs };
@@ -96,7 +96,7 @@ verbs! {
         /// Seconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lease: Option<u64>,
-    } => TaskPayload, "task renew" Post "/tasks/{id}/renew" OwnTask WithHint,
+    } => TaskPayload, "task renew" Post "/tasks/{id}/renew" WithHint,
         |cx, it| renew::renew(cx, &it.id, it.lease).await;
 
     /// Settle a task as done
@@ -105,7 +105,7 @@ verbs! {
         /// An object with a `commit` key.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<Json>,
-    } => TaskPayload, "task done" Post "/tasks/{id}/done" OwnTask WithHint,
+    } => TaskPayload, "task done" Post "/tasks/{id}/done" WithHint,
         |cx, it| settle::done(cx, &it.id, it.result.as_ref().map(Json::as_str)).await;
 
     /// Settle a task as failed: an attempt is counted
@@ -113,16 +113,16 @@ verbs! {
         id: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-    } => TaskPayload, "task fail" Post "/tasks/{id}/fail" OwnTask WithHint,
+    } => TaskPayload, "task fail" Post "/tasks/{id}/fail" WithHint,
         |cx, it| settle::fail(cx, &it.id, it.reason).await;
 
     /// Give a task back; nothing is counted
-    ReleaseTask { id: String } => TaskPayload, "task release" Post "/tasks/{id}/release" OwnTask WithHint,
+    ReleaseTask { id: String } => TaskPayload, "task release" Post "/tasks/{id}/release" WithHint,
         |cx, it| settle::release(cx, &it.id).await;
 
     /// Park a task for a person
     ParkTask { id: String, reason: String } => TaskPayload,
-        "task park" Post "/tasks/{id}/park" OwnTask WithHint, |cx, it| {
+        "task park" Post "/tasks/{id}/park" WithHint, |cx, it| {
         if it.reason.is_empty() {
             return Err(bad_value("missing --reason".into()).into());
         }
@@ -130,28 +130,28 @@ verbs! {
     };
 
     /// Open a parked, failed or invalidated task with its attempts forgotten
-    ResetTask { id: String } => TaskPayload, "task reset" Post "/tasks/{id}/reset" InScope WithHint,
+    ResetTask { id: String } => TaskPayload, "task reset" Post "/tasks/{id}/reset" WithHint,
         |cx, it| step::reset(cx, &it.id).await;
 
     /// Hold a task back; a lease on it ends
-    PauseTask { id: String } => TaskPayload, "task pause" Post "/tasks/{id}/pause" InScope WithHint,
+    PauseTask { id: String } => TaskPayload, "task pause" Post "/tasks/{id}/pause" WithHint,
         |cx, it| step::pause(cx, &it.id).await;
 
     /// Let a paused task go on
-    ResumeTask { id: String } => TaskPayload, "task resume" Post "/tasks/{id}/resume" InScope WithHint,
+    ResumeTask { id: String } => TaskPayload, "task resume" Post "/tasks/{id}/resume" WithHint,
         |cx, it| step::resume(cx, &it.id).await;
 
     /// Open a deleted task again
-    UndeleteTask { id: String } => TaskPayload, "task undelete" Post "/tasks/{id}/undelete" InScope WithHint,
+    UndeleteTask { id: String } => TaskPayload, "task undelete" Post "/tasks/{id}/undelete" WithHint,
         |cx, it| step::undelete(cx, &it.id).await;
 
     /// Make a task wait for another
-    BlockTask { id: String, by: String } => Edge, "task block" Put "/tasks/{id}/blockers/{by}" InScope WithHint,
+    BlockTask { id: String, by: String } => Edge, "task block" Put "/tasks/{id}/blockers/{by}" WithHint,
         |cx, it| block::block(cx, &it.id, &it.by).await;
 
     /// Remove such an edge
     UnblockTask { id: String, by: String } => Edge,
-        "task unblock" Delete "/tasks/{id}/blockers/{by}" InScope WithHint,
+        "task unblock" Delete "/tasks/{id}/blockers/{by}" WithHint,
         |cx, it| block::unblock(cx, &it.id, &it.by).await;
 
     /// Make the backlog agree with a plan, in one transaction
@@ -164,7 +164,7 @@ verbs! {
         specs: Option<String>,
         #[serde(default, skip_serializing_if = "is_false")]
         dry_run: bool,
-    } => PlanSynced, "task plan-sync" Post "/plans" InScope WithHint, |cx, it| {
+    } => PlanSynced, "task plan-sync" Post "/plans" WithHint, |cx, it| {
         let specs = input::globs(it.specs);
         let input = plan_sync::PlanSync { input: it.plan.into_bytes(), queue: it.queue, specs, dry_run: it.dry_run };
         plan_sync::plan_sync(cx, input).await
@@ -176,7 +176,7 @@ verbs! {
         queue: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         specs: Option<String>,
-    } => PlanStatus, "task plan-status" Get "/queues/{queue}/plan-status" InScope WithHint,
+    } => PlanStatus, "task plan-status" Get "/queues/{queue}/plan-status" WithHint,
         |cx, it| plan_status::plan_status(cx, it.queue, input::globs(it.specs).as_deref()).await;
 
     /// List tasks in the order they would run
@@ -191,7 +191,7 @@ verbs! {
         all: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         assignee: Option<String>,
-    } => TaskList, "task list" Get "/tasks" InScope WithHint, |cx, it| {
+    } => TaskList, "task list" Get "/tasks" WithHint, |cx, it| {
         if it.all && it.status.is_some() {
             return Err(bad_value("--all and --status are mutually exclusive".into()).into());
         }
@@ -206,14 +206,14 @@ verbs! {
         /// With the results of its blockers.
         #[serde(default, skip_serializing_if = "is_false")]
         with_deps: bool,
-    } => Shown, "task show" Get "/tasks/{id}" InScope WithHint, |cx, it| show::show(cx, &it.id, it.with_deps).await;
+    } => Shown, "task show" Get "/tasks/{id}" WithHint, |cx, it| show::show(cx, &it.id, it.with_deps).await;
 
     /// Show a task's blockers as a tree
-    ShowDeps { id: String } => Deps, "task deps" Get "/tasks/{id}/deps" InScope WithHint,
+    ShowDeps { id: String } => Deps, "task deps" Get "/tasks/{id}/deps" WithHint,
         |cx, it| deps::deps(cx, &it.id).await;
 
     /// Show every attempt at a task
-    ShowAttempts { id: String } => Attempts, "task attempts" Get "/tasks/{id}/attempts" InScope WithHint,
+    ShowAttempts { id: String } => Attempts, "task attempts" Get "/tasks/{id}/attempts" WithHint,
         |cx, it| attempts::attempts(cx, &it.id).await;
 
     /// Change fields of a task that is not done
@@ -227,9 +227,13 @@ verbs! {
         description: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         steps: Option<Vec<String>>,
+        /// While the task is held this needs its lease, its holder's name, or `force`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<String>,
-    } => TaskPayload, "task update" Patch "/tasks/{id}" InScope WithHint, |cx, it| {
+        /// A person's override of the lease on the task; refused under a lease.
+        #[serde(default, skip_serializing_if = "is_false")]
+        force: bool,
+    } => TaskPayload, "task update" Patch "/tasks/{id}" WithHint, |cx, it| {
         let input = update::Update {
             id: it.id,
             title: it.title,
@@ -237,6 +241,7 @@ verbs! {
             description: it.description,
             steps: it.steps,
             status: it.status.as_deref().map(list::status).transpose()?,
+            force: it.force,
         };
         let update::Update { title, priority, description, steps, status, .. } = &input;
         if title.is_none() && priority.is_none() && description.is_none() && steps.is_none() && status.is_none() {
@@ -246,7 +251,7 @@ verbs! {
     };
 
     /// Delete one task
-    DeleteTask { id: String } => TaskPayload, "task delete" Delete "/tasks/{id}" InScope WithHint,
+    DeleteTask { id: String } => TaskPayload, "task delete" Delete "/tasks/{id}" WithHint,
         |cx, it| delete::delete(cx, &it.id).await;
 
     /// Delete many tasks
@@ -263,7 +268,7 @@ verbs! {
         spec: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         category: Option<String>,
-    } => Deleted, "task delete-many" Delete "/tasks" InScope WithHint, |cx, it| {
+    } => Deleted, "task delete-many" Delete "/tasks" WithHint, |cx, it| {
         if it.all == it.status.is_some() {
             return Err(bad_value("either --all or --status is wanted".into()).into());
         }
@@ -273,18 +278,18 @@ verbs! {
     };
 
     /// Register a process as an agent
-    RegisterAgent { pid: u32, host: String } => Agent, "task agent register" Post "/agents" InScope WithHint,
+    RegisterAgent { pid: u32, host: String } => Agent, "task agent register" Post "/agents" WithHint,
         |cx, it| agent::register(cx, it.pid, &it.host).await;
 
     /// List running agents
-    ListAgents {} => Agents, "task agent list" Get "/agents" InScope WithHint, |cx, _it| agent::list(cx).await;
+    ListAgents {} => Agents, "task agent list" Get "/agents" WithHint, |cx, _it| agent::list(cx).await;
 
     /// Say that an agent stopped
-    DeregisterAgent { id: String } => Deregistered, "task agent deregister" Delete "/agents/{id}" InScope WithHint,
+    DeregisterAgent { id: String } => Deregistered, "task agent deregister" Delete "/agents/{id}" WithHint,
         |cx, it| agent::deregister(cx, &it.id).await;
 
     /// Explain why a task runs, or not
-    ExplainTask { id: String } => Explanation, "why" Get "/tasks/{id}/why" InScope WithHint,
+    ExplainTask { id: String } => Explanation, "why" Get "/tasks/{id}/why" WithHint,
         |cx, it| why::why(cx, &it.id).await;
 }
 

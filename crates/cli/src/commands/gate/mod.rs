@@ -32,7 +32,7 @@ use crate::errors::{CliError, CliResult};
 use crate::{locate, output};
 
 pub use near::NearGateway;
-pub use run::{Opened, told_as};
+pub use run::{Opened, Opening, told_as};
 
 /// How often a panel is drawn anew.
 const WATCH: Duration = Duration::from_secs(1);
@@ -63,11 +63,12 @@ pub fn gateway(common: &Common, args: &GatewayArgs) -> CliResult<ExitCode> {
     if common.now.is_some() {
         return Err(CliError::value("--now: `rota gateway` goes by the store's clock"));
     }
+    locate::hide_secrets(common)?;
     let mut config = section(common)?.config;
     if let Some(listen) = &args.listen {
         config.listen = address(listen, &config)?;
     }
-    run::alone(common, &config)
+    run::alone(common, &config, args.publish)
 }
 
 fn section(common: &Common) -> CliResult<GatewaySection> {
@@ -123,6 +124,29 @@ pub fn gates(common: &Common) -> CliResult<Gates> {
     }))
 }
 
+/// How the gates of this workspace stand; none where no gateway runs, or it does not answer.
+pub fn panel(common: &Common) -> CliResult<Option<Panel>> {
+    let is_known = section(common)?.url.is_some() || run::listening(&locate::workspace()?.1).is_some();
+    Ok(if is_known { gates(common)?() } else { None })
+}
+
+/// Has the gateway of this workspace read its configuration again; false where none runs.
+pub fn reload() -> CliResult<bool> {
+    let Some(url) = run::listening(&locate::workspace()?.1) else { return Ok(false) };
+    let target = Target::parse(&url).map_err(|error| CliError::Io(format!("gateway: {error}")))?;
+    match asking::reload(&target, operator()?.secret()) {
+        Ok(()) => Ok(true),
+        // One that was killed left the file behind.
+        Err(AskFault::NotRunning(_)) => Ok(false),
+        Err(AskFault::Refused { said, .. }) => {
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
+            let message = said["error"]["message"].as_str().unwrap_or("the gateway refuses it").to_owned();
+            Err(CliError::Io(message))
+        }
+        Err(error) => Err(CliError::Io(error.to_string())),
+    }
+}
+
 fn operator() -> CliResult<Token> {
     Token::of_file(&locate::token_file()?).map_err(|error| CliError::Io(error.to_string()))
 }
@@ -148,7 +172,9 @@ fn status(common: &Common, args: &GateStatusArgs) -> CliResult<ExitCode> {
             let again = Arc::clone(&look);
             let panel = tokio::task::spawn_blocking(move || again()).await;
             let panel = panel.map_err(|error| CliError::Io(error.to_string()))??;
-            output::print(if is_screen { "\u{1b}[H\u{1b}[2J" } else { "" })?;
+            if is_screen {
+                output::clear_screen()?;
+            }
             output::emit(common.json, panel, Panel::text)?;
             tokio::select! {
                 () = stop.cancelled() => return Ok(ExitCode::SUCCESS),
@@ -174,7 +200,7 @@ fn looker(common: &Common) -> CliResult<Looker> {
 }
 
 fn exec(common: &Common, args: &GateExecArgs) -> CliResult<ExitCode> {
-    let priority = level(&args.priority)?;
+    let priority = args.priority.as_deref().map(level).transpose()?.map(GateLevel::word);
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(CliError::value("a command is wanted behind --"));
     };
@@ -182,7 +208,7 @@ fn exec(common: &Common, args: &GateExecArgs) -> CliResult<ExitCode> {
     if !section(common)?.config.upstreams.contains_key(&args.upstream) {
         return Err(CliError::value(format!("--upstream: rota.yml names no {}", escaped(&args.upstream))));
     }
-    let slot = asking::slot(&target, token.secret(), &args.upstream, priority.word()).map_err(asked)?;
+    let slot = asking::slot(&target, token.secret(), &args.upstream, priority).map_err(asked)?;
     let ended = std::process::Command::new(program).args(arguments).status();
     drop(slot);
     let shown = program.to_string_lossy();

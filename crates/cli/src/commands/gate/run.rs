@@ -5,16 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use rota_core::text::escaped;
+use rota_core::text::{escaped, json_escaped};
+use rota_core::{UnixMillis, Usd};
 use rota_daemon::config::Config;
+use rota_daemon::gateway::follow::Follower;
 use rota_daemon::gateway::{Way, gate_config};
 use rota_daemon::manager::happening::Happening;
+use rota_daemon::publish::publish;
 use rota_door::Token;
 use rota_gateway::{Gateway, GatewayConfig, Notice, Notices, Setup};
 use rota_serve::{listen, stop_signal};
 use rota_store::intents::Call;
 use rota_store::intents::policy::CurrentPolicy;
-use rota_store::{AnyStore, Secret};
+use rota_store::{AnyStore, Published, Secret};
 use rota_verbs::Context;
 use tokio::net::TcpListener;
 
@@ -28,6 +31,7 @@ pub struct Opened {
     pub listener: TcpListener,
     pub way: Way,
     pub address: SocketAddr,
+    follower: Follower,
     _place: Place,
 }
 
@@ -51,38 +55,43 @@ pub fn listening(rota: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|url| !url.is_empty())
 }
 
+/// What a gateway is opened with.
+pub struct Opening<'a> {
+    pub cx: &'a Context,
+    /// All of `rota.yml`, and where it is.
+    pub whole: &'a Config,
+    pub config_file: PathBuf,
+    pub config: &'a GatewayConfig,
+    pub rota: &'a Path,
+    /// Where the plain copy of the policy goes, if this process publishes what `rota.yml` says.
+    pub publishes_to: Option<PathBuf>,
+    pub notices: Notices,
+}
+
 impl Opened {
-    /// Listens, and reads what is blocked.
-    pub async fn new(
-        cx: &Context,
-        whole: &Config,
-        config: &GatewayConfig,
-        rota: &Path,
-        notices: Notices,
-    ) -> CliResult<Self> {
+    /// Publishes the policy of the file if it may, listens, and reads what is blocked.
+    pub async fn new(opening: Opening<'_>) -> CliResult<Self> {
+        let Opening { cx, whole, config_file, config, rota, publishes_to, notices } = opening;
         let failed = |error: std::io::Error| CliError::Io(format!("{}: {error}", config.listen));
         // The token is there before anybody can connect.
         let token =
             Token::of_file(&locate::token_file()?).map_err(|error| CliError::Io(error.to_string()))?;
         let listener = listen::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let call = Call { scope: cx.scope.clone(), now: None, actor: cx.agent.clone() };
-        let published = cx.store.perform_beside(CurrentPolicy { call: call.clone() }).await?.0;
-        // As `rota up` would publish it.
-        let is_shared = matches!(cx.store, AnyStore::Postgres(_));
-        let policy = if is_shared { Ok(published.policy.clone()) } else { whole.apply_to(&published.policy) };
-        let policy = policy.map_err(|error| CliError::Io(error.to_string()))?;
-        let variable =
-            |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()).map(Secret::from);
+        let call = Call { actor: cx.agent.clone(), ..Call::in_scope(&cx.scope) };
+        let policy = policy_of(cx, &call, whole, publishes_to.as_deref()).await?;
+        let variable = |name: &str| {
+            rota_store::environment::var(name).ok().filter(|value| !value.is_empty()).map(Secret::from)
+        };
         let setup = Setup {
             config,
-            gate: gate_config(&policy.gate),
+            gate: gate_config(&policy.policy.gate),
             store: cx.store.clone(),
-            call,
+            call: call.clone(),
             token,
             address,
             variable: &variable,
-            notices,
+            notices: Arc::clone(&notices),
         };
         let gateway = Gateway::new(setup).await.map_err(|error| CliError::Io(error.to_string()))?;
         let way = Way::to(address, config.credentials);
@@ -90,13 +99,42 @@ impl Opened {
         let named = |error: std::io::Error| CliError::Io(format!("{}: {error}", place.display()));
         std::fs::create_dir_all(rota.join("run")).map_err(named)?;
         std::fs::write(&place, format!("{}\n", way.url)).map_err(named)?;
-        Ok(Self { gateway, listener, way, address, _place: Place(place) })
+        let follower = Follower {
+            gateway: gateway.clone(),
+            store: cx.store.clone(),
+            call,
+            config_file,
+            publishes_to,
+            config: config.clone(),
+            policy,
+            notices,
+        };
+        Ok(Self { gateway, listener, way, address, follower, _place: Place(place) })
     }
 
-    /// Serves until `stop` is ready.
+    /// Serves until `stop` is ready, following the policy and the configuration meanwhile.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
+        let following = tokio::spawn(self.follower.run());
         self.gateway.serve(self.listener, stop).await;
+        following.abort();
     }
+}
+
+/// The policy in force, once what the file says about it is published where this process publishes it.
+async fn policy_of(
+    cx: &Context,
+    call: &Call,
+    whole: &Config,
+    publishes_to: Option<&Path>,
+) -> CliResult<Arc<Published>> {
+    let Some(copy) = publishes_to else {
+        return Ok(cx.store.perform_beside(CurrentPolicy { call: call.clone() }).await?.0);
+    };
+    let published = publish(&cx.store, call, whole, true, copy).await?;
+    if let Some(error) = published.not_mirrored {
+        output::warn(&format!("published, but not mirrored: {error}"))?;
+    }
+    Ok(published.policy)
 }
 
 /// What the operator should know once it listens.
@@ -110,7 +148,7 @@ pub fn announce(opened: &Opened) -> CliResult<()> {
 }
 
 /// `rota gateway`: until TERM or INT.
-pub fn alone(common: &Common, config: &GatewayConfig) -> CliResult<ExitCode> {
+pub fn alone(common: &Common, config: &GatewayConfig, may_publish: bool) -> CliResult<ExitCode> {
     keep_to_itself();
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let (_, rota) = locate::workspace()?;
@@ -123,19 +161,37 @@ pub fn alone(common: &Common, config: &GatewayConfig) -> CliResult<ExitCode> {
     });
     runtime.block_on(async {
         let stop = stop_signal().map_err(|error| CliError::Io(error.to_string()))?;
-        let opened = Opened::new(&cx, &whole, config, &rota, notices).await?;
+        let is_shared = matches!(cx.store, AnyStore::Postgres(_));
+        let publishes_to = (may_publish || !is_shared).then(|| locate::policy_file(common)).transpose()?;
+        if publishes_to.is_none() {
+            warn_if_different(&cx, &whole).await?;
+        }
+        let config_file = locate::config_file(common)?;
+        let opening =
+            Opening { cx: &cx, whole: &whole, config_file, config, rota: &rota, publishes_to, notices };
+        let opened = Opened::new(opening).await?;
         announce(&opened)?;
         opened.serve(stop.cancelled()).await;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// Agents of the same user must not read the key from this process: not from its environment in `/proc`, and not from a
-/// core dump. And each connection is a descriptor, of which the system gives few until it is asked.
+/// On a server the published policy decides, and the operator should know where the file says something else.
+async fn warn_if_different(cx: &Context, whole: &Config) -> CliResult<()> {
+    let current = CurrentPolicy { call: Call::in_scope(&cx.scope) };
+    let current = cx.store.perform_beside(current).await?.0;
+    let wanted = whole.apply_to(&current.policy).map_err(rota_core::Refusal::from)?;
+    let changes = rota_verbs::policy::between(Some(&current.policy), &wanted);
+    if changes.total == 0 {
+        return Ok(());
+    }
+    let words = "rota.yml differs from the published policy, which decides (--publish publishes it)";
+    output::warn(&format!("{words}: {}", changes.in_words()))
+}
+
+/// Keys must not get into a core dump. Each connection is a descriptor, of which the system gives few until it is asked.
 fn keep_to_itself() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    #[cfg(target_os = "linux")]
-    let _is_hidden = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let most = getrlimit(Resource::Nofile).maximum;
     // A system that refuses is as it was.
@@ -150,6 +206,14 @@ fn in_a_line(notice: &Notice, is_json: bool) -> String {
             serde_json::json!({"upstream": upstream, "secs": secs, "quota": is_quota, "hits": hits}),
         ),
         Notice::Open { upstream } => ("open", serde_json::json!({"upstream": upstream})),
+        Notice::BudgetSpent { limit, spent, until } => {
+            ("budget_spent", serde_json::json!({"usdPerDay": limit, "usdToday": spent, "until": until}))
+        }
+        Notice::BudgetOpen => ("budget_open", serde_json::json!({})),
+        Notice::TaskParked { task, limit } => {
+            ("task_parked", serde_json::json!({"task": task, "usdPerTask": limit}))
+        }
+        Notice::NotReloaded { problem } => ("not_reloaded", serde_json::json!({"problem": problem})),
         Notice::StoreFault { problem } => ("trouble", serde_json::json!({"problem": problem})),
     };
     if is_json {
@@ -157,7 +221,7 @@ fn in_a_line(notice: &Notice, is_json: bool) -> String {
         if let (Some(line), serde_json::Value::Object(fields)) = (line.as_object_mut(), fields) {
             line.extend(fields);
         }
-        return line.to_string();
+        return json_escaped(line.to_string());
     }
     let text = match notice {
         Notice::Blocked { upstream, secs: Some(secs), is_quota: false, hits } => {
@@ -165,6 +229,12 @@ fn in_a_line(notice: &Notice, is_json: bool) -> String {
         }
         Notice::Blocked { upstream, secs, .. } => quota(upstream, *secs),
         Notice::Open { upstream } => format!("{upstream}: open again"),
+        Notice::BudgetSpent { limit, spent, until } => budget_spent(*limit, *spent, *until),
+        Notice::BudgetOpen => BUDGET_OPEN.to_owned(),
+        Notice::TaskParked { task, limit } => task_parked(task, *limit),
+        Notice::NotReloaded { problem } => {
+            format!("the configuration is refused, the old one stays: {problem}")
+        }
         Notice::StoreFault { problem } => format!("the store: {problem}"),
     };
     escaped(&text).into_owned()
@@ -173,6 +243,19 @@ fn in_a_line(notice: &Notice, is_json: bool) -> String {
 fn quota(upstream: &str, secs: Option<u64>) -> String {
     let until = secs.map_or("until `rota gate unblock`".to_owned(), |secs| format!("for {secs} s"));
     format!("{upstream}: its quota is used up, calls are refused {until}")
+}
+
+const BUDGET_OPEN: &str = "the budget of the day has money again: calls go on";
+
+fn budget_spent(limit: Usd, spent: Usd, until: UnixMillis) -> String {
+    let (limit, spent, until) = (limit.rounded(), spent.rounded(), until.to_seconds_text());
+    format!(
+        "the budget of ${limit} a day is spent (${spent}): calls are refused and loops wait until {until}"
+    )
+}
+
+fn task_parked(task: &str, limit: Usd) -> String {
+    format!("{task} has spent its budget of ${} and is parked", limit.rounded())
 }
 
 /// What the daemon says of it, in its own words.
@@ -185,6 +268,12 @@ pub fn told_as(notice: Notice) -> Happening {
         },
         Notice::Blocked { upstream, secs, .. } => Happening::Trouble { problem: quota(&upstream, secs) },
         Notice::Open { upstream } => Happening::OpenAgain { upstream },
+        Notice::BudgetSpent { limit, spent, until } => {
+            Happening::Trouble { problem: budget_spent(limit, spent, until) }
+        }
+        Notice::BudgetOpen => Happening::Trouble { problem: BUDGET_OPEN.to_owned() },
+        Notice::TaskParked { task, limit } => Happening::Trouble { problem: task_parked(&task, limit) },
+        Notice::NotReloaded { problem } => Happening::NotReloaded { problem },
         Notice::StoreFault { problem } => Happening::Trouble { problem },
     }
 }

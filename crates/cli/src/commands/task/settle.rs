@@ -24,7 +24,7 @@ pub fn renew(run: &Run<'_>, args: RenewArgs) -> CliResult<ExitCode> {
 }
 
 pub fn done(run: &Run<'_>, args: DoneArgs) -> CliResult<ExitCode> {
-    let result = args.result.as_deref().map(settle::commit_result).transpose()?;
+    let result = args.result.as_deref().map(settle::object).transpose()?;
     moved(run, "done", FinishTask { id: args.id.id, result })
 }
 

@@ -7,7 +7,7 @@ use rota_verbs::list::status as read_status;
 use rota_verbs::table::UpdateTask;
 
 use super::{Run, steps};
-use crate::args::UpdateArgs;
+use crate::args_update::UpdateArgs;
 use crate::commands::number;
 use crate::errors::{CliError, CliResult};
 use crate::output;
@@ -21,6 +21,7 @@ pub fn run(run: &Run<'_>, args: UpdateArgs) -> CliResult<ExitCode> {
         description: args.description,
         steps: args.steps.as_deref().map(|text| steps("-s", text)).transpose()?,
         status: args.status,
+        force: args.force,
     };
     input.status.as_deref().map(read_status).transpose()?;
     let UpdateTask { title, priority, description, steps, status, .. } = &input;

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::{AllRunning, Show};
-use crate::commands::gate::{Opened, told_as};
+use crate::commands::gate::{Opened, Opening, told_as};
 use crate::errors::{CliError, CliResult};
 use crate::locate;
 
@@ -45,6 +45,7 @@ impl Beside {
         let Some(section) = setup.config.gateway.clone().filter(|_| !is_unwanted) else {
             return Ok(Self(None));
         };
+        setup.has_gateway = true;
         let io = |error: std::io::Error| CliError::Io(error.to_string());
         let rota = setup.folders.rota.clone();
         let token =
@@ -57,7 +58,16 @@ impl Beside {
         }
         let shown = show.clone();
         let notices: Notices = Arc::new(move |notice| shown.see(&told_as(notice), None));
-        let opened = Opened::new(cx, &setup.config, &section.config, &rota, notices).await?;
+        let opened = Opened::new(Opening {
+            cx,
+            whole: &setup.config,
+            config_file: setup.config_file.clone(),
+            config: &section.config,
+            rota: &rota,
+            publishes_to: setup.publish.then(|| setup.policy_copy.clone()),
+            notices,
+        })
+        .await?;
         let keeper = Arc::clone(opened.gateway.keeper());
         let identities = Identities::new(opened.way.clone(), token, Some(keeper), &rota).map_err(io)?;
         setup.companions.push(Arc::new(identities));

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use rota_core::text::escaped;
+use rota_core::text::{escaped, json_escaped};
 use rota_daemon::manager::happening::Happening;
 use serde_json::{Map, Value, json};
 
@@ -46,11 +46,11 @@ impl Line {
     pub fn of(happening: &Happening) -> Self {
         use Level::{Debug, Info, Warn};
         match happening {
-            Happening::Tick { pending, runnable, selected, running, slots_available, is_news } => line(
+            Happening::Tick { figures, selected, is_news } => line(
                 if *is_news { Info } else { Debug },
                 "Scheduler tick",
-                json!({"pending": pending, "runnable": runnable, "selected": selected, "running": running,
-                       "slots_available": slots_available}),
+                json!({"pending": figures.pending, "runnable": figures.runnable, "selected": selected,
+                       "running": figures.running, "slots_available": figures.slots_available}),
             ),
             Happening::Selected { id, kind, priority, age_ms } => line(
                 Debug,
@@ -89,6 +89,19 @@ impl Line {
                 "Rate limited, not selecting new loops",
                 json!({"until": until, "upstream": upstream}),
             ),
+            Happening::BudgetSpent { upstream, budget, until } => line(
+                Debug,
+                "Budget spent, not selecting new loops",
+                json!({"budget": budget, "until": until, "upstream": upstream}),
+            ),
+            other => Self::of_daemon(other),
+        }
+    }
+
+    /// The same for what has to do with no loop in particular, or with what is left of one.
+    fn of_daemon(happening: &Happening) -> Self {
+        use Level::{Debug, Info, Warn};
+        match happening {
             Happening::DiskLow { available_gb } => {
                 line(Warn, "Low disk space, pausing new loop creation", json!({"available_gb": available_gb}))
             }
@@ -99,17 +112,33 @@ impl Line {
             Happening::WorktreeKept { id, why } => {
                 line(Warn, "Worktree kept", json!({"loop_id": id, "reason": why}))
             }
+            Happening::WorktreeSaved { id, branch, commit } => line(
+                Info,
+                "Uncommitted work committed to its branch",
+                json!({"branch": branch, "commit": commit, "loop_id": id}),
+            ),
             Happening::Trouble { problem } => line(Warn, "Trouble", json!({"problem": problem})),
             Happening::Reloaded => line(Info, "Configuration reloaded", json!({})),
             Happening::NotReloaded { problem } => {
                 line(Warn, "Configuration refused, the old one stays", json!({"problem": problem}))
             }
-            Happening::PolicyDiffers { version } => line(
+            Happening::PolicyDiffers { version, changes } => line(
                 Warn,
                 "rota.yml differs from the published policy, which decides (use --publish)",
-                json!({"version": version}),
+                json!({"version": version, "changes": changes}),
             ),
             Happening::Stopping => line(Info, "Stopping", json!({})),
+            // Those above; listed, so that a new one is not forgotten.
+            Happening::Tick { .. }
+            | Happening::Selected { .. }
+            | Happening::Began { .. }
+            | Happening::NotPassed { .. }
+            | Happening::Ended { .. }
+            | Happening::Spawned { .. }
+            | Happening::RateLimited { .. }
+            | Happening::OpenAgain { .. }
+            | Happening::NotSelecting { .. }
+            | Happening::BudgetSpent { .. } => line(Debug, "", json!({})),
         }
     }
 }
@@ -143,7 +172,7 @@ impl Log {
             object.insert("level".into(), level.into());
             object.insert("message".into(), line.message.into());
             object.extend(line.fields.clone());
-            return Value::Object(object).to_string();
+            return json_escaped(Value::Object(object).to_string());
         }
         let field = |(name, value): (&String, &Value)| match value {
             Value::Null => String::new(),

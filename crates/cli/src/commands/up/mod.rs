@@ -1,30 +1,39 @@
 //! `rota up`, and what asks a running one: `rota status`, `rota down`, `rota reload`.
 
-mod endpoint;
 mod gateway;
 mod log;
+mod outlived;
+mod supervised;
 mod tree;
 mod view;
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rota_core::Status as TaskStatus;
+use rota_core::UnixMillis;
+use rota_core::cycle::Standing;
+use rota_core::explain::reason_in_words;
+use rota_core::obstacle::Reason;
 use rota_core::text::escaped;
 use rota_daemon::config::Config;
 use rota_daemon::control::{self, Answer, Ask, RunFolder};
-use rota_daemon::folders::Folders;
-use rota_daemon::manager::happening::{Happening, RunningLoop, Status};
-use rota_daemon::manager::{self, Setup, Until};
+use rota_daemon::manager::happening::{Happening, RunningLoop, Status, UpstreamWait};
+use rota_daemon::manager::{self, Ending, Setup, Until};
+use rota_gateway::panel::{BudgetView, Panel};
 use rota_serve::notify;
-use rota_store::AnyStore;
 use rota_store::intents::Call;
+use rota_store::intents::read::Now;
+use rota_store::{AnyStore, Store};
+use rota_verbs::Context;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use self::supervised::Supervised;
+use super::endpoint::{Endpoint, Served};
 use crate::args::Common;
 use crate::args_run::{DownArgs, UpArgs};
 use crate::errors::{CliError, CliResult};
@@ -43,6 +52,11 @@ fn until_of(common: &Common, args: &UpArgs) -> CliResult<Until> {
     if args.once && args.until_idle {
         return Err(CliError::value("--once and --until-idle are mutually exclusive"));
     }
+    if args.supervise && (args.once || args.until_idle) {
+        return Err(CliError::value(
+            "--supervise goes on until it is told to end: not with --once or --until-idle",
+        ));
+    }
     Ok(match (args.once, args.until_idle) {
         (true, _) => Until::FirstTick,
         (_, true) => Until::Idle,
@@ -52,9 +66,10 @@ fn until_of(common: &Common, args: &UpArgs) -> CliResult<Until> {
 
 pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     let until = until_of(common, args)?;
+    locate::hide_secrets(common)?;
     rota_serve::prepare().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
-    let (workspace, rota) = locate::workspace()?;
+    let (_, rota) = locate::workspace()?;
     let run_folder = RunFolder::of(&rota);
     let named = |error: std::io::Error| CliError::Io(format!("{}: {error}", rota.join("run").display()));
     let Some(held) = run_folder.take().map_err(named)? else {
@@ -64,21 +79,16 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     };
     let cx = locate::context(common)?;
     let host = locate::host()?;
-    let folders = Folders { workspace, rota: rota.clone() };
+    let folders = locate::folders(common)?;
     let actor = cx.agent.clone().unwrap_or_else(|| format!("rota-up@{host}:{}", folders.name()));
-    let mut environment = std::collections::BTreeMap::new();
-    environment.insert("ROTA_SCOPE".into(), cx.scope.clone().into());
     let is_server = matches!(cx.store, AnyStore::Postgres(_));
-    if let Some(store) = locate::store_for_children(common)?.filter(|_| !is_server) {
-        environment.insert("ROTA_STORE".into(), store.into());
-    }
+    let environment = BTreeMap::from([("ROTA_SCOPE".into(), cx.scope.clone().into())]);
     let policy_file = locate::policy_file(common)?;
-    let serves = !args.no_serve || is_server;
     let mut setup = Setup {
         verbose: log::least() == log::Level::Debug,
         publish: args.publish || !is_server,
         store: cx.store.clone(),
-        call: Call { scope: cx.scope.clone(), now: None, actor: Some(actor) },
+        call: Call { actor: Some(actor), ..Call::in_scope(&cx.scope) },
         host,
         config: locate::configured(common)?.config,
         config_file: locate::config_file(common)?,
@@ -88,41 +98,65 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         policy_copy: policy_file.clone(),
         shims: super::shims(&rota)?,
         companions: Vec::new(),
+        has_gateway: false,
     };
+    let began_at = rota_store::block_on(cx.store.perform(&Now { call: setup.call.clone() }))?;
     let show = gateway::SharedShow::new(show(common.json));
     let hooks = hooks(&setup.config)?;
+    let (from, cycles) = (notify::place(&cx, &hooks)?, super::supervise::cycles_of(common)?);
     let ending = runtime.block_on(async {
         let (ask, requests) = mpsc::channel(16);
         let listener = run_folder.listen(&held).map_err(named)?;
         tokio::spawn(control::serve(listener, ask));
-        if serves {
-            let gates = super::gate::gates(common)?;
-            setup.companions.push(Arc::new(endpoint::Endpoint::open(&rota, &cx, policy_file, gates).await?));
-        }
+        let served = match args.no_serve {
+            true => Served::AgentsOnly,
+            false => Served::Api(policy_file, super::gate::gates(common)?, cycles.clone()),
+        };
+        setup.companions.push(Arc::new(Endpoint::of_daemon(&rota, &cx, served).await?));
         let beside = gateway::Beside::start(&cx, &mut setup, args.no_gateway, &show).await?;
         let quiet = CancellationToken::new();
-        let told = tokio::spawn(notify::run(cx.clone(), hooks, FIRST_WAIT, quiet.clone()));
+        let told = tokio::spawn(notify::run(cx.clone(), from, cycles, hooks, FIRST_WAIT, quiet.clone()));
+        let supervised = Supervised::start(common, &cx, (until, args.supervise), &rota, &show)?;
         let mut observe = |happening: &Happening, running: AllRunning<'_>| show.see(happening, Some(running));
         let ending = manager::run(setup, requests, &mut observe).await.map_err(CliError::from);
+        supervised.stop().await;
         beside.stop().await;
         quiet.cancel();
         // What is worth telling at the end is told for a bounded time.
         drop(told.await);
         ending
     })?;
-    if until != Until::Stopped {
-        let loops = rota_store::block_on(rota_verbs::loops::tree(&cx, None))?;
-        output::emit(common.json, loops, tree::text)?;
-    }
-    let bad = ending.counts.of(TaskStatus::Failed) + ending.counts.of(TaskStatus::Parked);
-    let failed = args.until_idle && (bad > 0 || ending.stopped);
+    let has_failed = report(common, &cx, until, began_at, &ending)?;
+    let failed = args.until_idle && (has_failed || ending.stopped);
     Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Shows the loops that a bounded run had to do with, and the worktrees it leaves; whether one of the loops failed.
+fn report(
+    common: &Common,
+    cx: &Context,
+    until: Until,
+    began_at: UnixMillis,
+    ending: &Ending,
+) -> CliResult<bool> {
+    if until == Until::Stopped {
+        return Ok(false);
+    }
+    let mut loops = rota_store::block_on(rota_verbs::loops::tree(cx, None))?;
+    loops.loops.retain(|line| tree::is_since(line, began_at));
+    loops.total = loops.loops.len();
+    let has_failed = loops.loops.iter().any(tree::has_failed);
+    output::emit(common.json, loops, tree::text)?;
+    if until == Until::Idle && !ending.kept_worktrees.is_empty() {
+        output::warn(&kept_in_words(&ending.kept_worktrees))?;
+    }
+    Ok(has_failed)
 }
 
 /// Whom to tell what needs somebody; a section that cannot be used stops the start.
 fn hooks(config: &Config) -> CliResult<Vec<notify::Hook>> {
     let Some(section) = &config.notify else { return Ok(Vec::new()) };
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let variable = |name: &str| rota_store::environment::var(name).ok().filter(|value| !value.is_empty());
     notify::read(section, variable).map_err(|error| CliError::Io(format!("rota.yml: {error}")))
 }
 
@@ -154,10 +188,61 @@ fn ask(what: Ask) -> CliResult<Answer> {
 }
 
 pub fn status(common: &Common) -> CliResult<ExitCode> {
-    match ask(Ask::Status)? {
-        Answer::Status(status) => output::emit(common.json, status, in_words),
-        other => Err(CliError::Io(format!("the daemon answers something else: {other:?}"))),
+    match ask(Ask::Status) {
+        Ok(Answer::Status(status)) => {
+            let supervisor = super::supervise::cycles_of(common)?.and_then(|cycles| cycles());
+            let shown = Shown { gate: super::gate::panel(common)?, supervisor, status };
+            output::emit(common.json, shown, |shown| {
+                let cycles = shown.supervisor.as_ref().map(|standing| format!("{}\n", standing.in_words()));
+                let gate = gate_in_words(&shown.status, shown.gate.as_ref());
+                format!("{}{gate}{}", in_words(&shown.status), cycles.unwrap_or_default())
+            })
+        }
+        Ok(other) => Err(CliError::Io(format!("the daemon answers something else: {other:?}"))),
+        Err(CliError::NotRunning) => {
+            let agents = outlived::find(&locate::workspace()?.1);
+            if !agents.is_empty() {
+                output::emit(common.json, agents, outlived::Outlived::text)?;
+            }
+            Err(CliError::NotRunning)
+        }
+        Err(error) => Err(error),
     }
+}
+
+/// The daemon, the gates of the gateway that it uses, and the cycles of the supervisor if one is configured.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    status: Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gate: Option<Panel>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    supervisor: Option<Standing>,
+}
+
+/// What holds calls and loops back: blocks, ramps, the budget.
+fn gate_in_words(status: &Status, gate: Option<&Panel>) -> String {
+    let mut text = String::new();
+    for UpstreamWait { upstream, wait } in &status.waits {
+        let why = reason_in_words(&Reason::Wait(wait.clone()));
+        text.push_str(&format!("loops that use {} wait: {why}\n", escaped(upstream)));
+    }
+    let Some(panel) = gate else { return text };
+    for gate in &panel.upstreams {
+        let (upstream, limit) = (escaped(&gate.upstream), gate.limit());
+        text.push_str(&format!(
+            "gate {upstream}: {}/{} running, {} queued, rate limited: {limit}\n",
+            gate.running, gate.slots, gate.queued
+        ));
+    }
+    if let Some(BudgetView { usd_per_day, usd_today, is_spent, until }) = &panel.budget {
+        let (today, most) = (usd_today.rounded(), usd_per_day.rounded());
+        let spent =
+            if *is_spent { format!(", spent until {}", until.to_seconds_text()) } else { String::new() };
+        text.push_str(&format!("budget: ${today} of ${most} today{spent}\n"));
+    }
+    text
 }
 
 fn in_words(status: &Status) -> String {
@@ -173,6 +258,9 @@ fn in_words(status: &Status) -> String {
     if !counts.is_empty() {
         text.push_str(&format!("loops: {}\n", counts.join(", ")));
     }
+    if !status.kept_worktrees.is_empty() {
+        text.push_str(&format!("{}\n", escaped(&kept_in_words(&status.kept_worktrees))));
+    }
     for run in &status.running {
         let (id, title) = (escaped(&run.id), escaped(&run.title));
         let (kind, age) = (escaped(&run.kind), view::age(run.running_secs));
@@ -181,15 +269,26 @@ fn in_words(status: &Status) -> String {
     text
 }
 
+/// Worktrees that stay on disk, because their loop failed or waits for its next iteration.
+fn kept_in_words(names: &[String]) -> String {
+    format!("worktrees kept in .rota/worktrees: {}", names.join(", "))
+}
+
 #[derive(Serialize)]
 struct Stopped {
     stopped: bool,
 }
 
 pub fn down(common: &Common, args: &DownArgs) -> CliResult<ExitCode> {
-    ask(Ask::Down { now: args.kill })?;
     let (_, rota) = locate::workspace()?;
     let (folder, start) = (RunFolder::of(&rota), Instant::now());
+    let was_running = folder.is_taken();
+    match ask(Ask::Down { now: args.kill }) {
+        Ok(_) => {}
+        // One that was here a moment ago is ending already, and may have gone before it could answer.
+        Err(_) if was_running => {}
+        Err(error) => return Err(error),
+    }
     while folder.is_taken() {
         if start.elapsed() > DOWN {
             return Err(CliError::Io(format!("the daemon has not ended after {} s", DOWN.as_secs())));
@@ -213,6 +312,14 @@ struct Reloaded {
 }
 
 pub fn reload(common: &Common) -> CliResult<ExitCode> {
-    ask(Ask::Reload)?;
+    match (ask(Ask::Reload), super::gate::reload()) {
+        // A gateway that runs by itself reads the same file.
+        (Err(CliError::NotRunning), Ok(true)) => {}
+        (Err(CliError::NotRunning), Err(problem)) => return Err(problem),
+        (answer, gateway) => {
+            answer?;
+            gateway?;
+        }
+    }
     output::emit(common.json, Reloaded { reloaded: true }, |_| "reloaded\n".to_owned())
 }

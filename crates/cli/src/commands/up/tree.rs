@@ -1,7 +1,22 @@
 //! The loops as a tree, at the end: where each stands, after how many iterations, and why it did not pass.
 
+use rota_core::UnixMillis;
 use rota_core::text::escaped;
 use rota_verbs::loops::{LoopTree, TreeLine};
+
+/// In the words of `rota loop`: states that a loop leaves only by a person.
+const ENDED: [&str; 5] = ["complete", "failed", "parked", "invalidated", "deleted"];
+
+/// Whether a loop has to do with a run that began at a moment: it had not ended before.
+pub fn is_since(line: &TreeLine, began_at: UnixMillis) -> bool {
+    let task = &line.task.task;
+    !ENDED.contains(&&*task.status) || task.updated_at >= began_at
+}
+
+/// Whether a loop failed, or waits for a person.
+pub fn has_failed(line: &TreeLine) -> bool {
+    matches!(&*line.task.task.status, "failed" | "parked")
+}
 
 /// More loops than this are counted instead of shown.
 const LOOPS: usize = 200;

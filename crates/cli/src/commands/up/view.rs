@@ -36,12 +36,18 @@ impl View {
     /// What to say of it; nothing where the lines below show it.
     fn words(&mut self, happening: &Happening) -> Option<String> {
         Some(match happening {
-            Happening::Tick { runnable, .. } => {
-                self.runnable = *runnable;
+            Happening::Tick { figures, selected, .. } => {
+                self.runnable = figures.runnable.saturating_sub(*selected as u64);
                 self.waits = None;
                 return None;
             }
             Happening::Selected { .. } => return None,
+            Happening::BudgetSpent { upstream, budget, until } => {
+                let (upstream, until) = (escaped(upstream), &until[11..19]);
+                self.waits =
+                    Some(format!("{upstream}: the budget {} is spent until {until}", escaped(budget)));
+                return None;
+            }
             Happening::NotSelecting { upstream, until } => {
                 let until =
                     until.as_ref().map_or("it is unblocked".to_owned(), |until| until[11..19].to_owned());
@@ -82,6 +88,13 @@ impl View {
                 self.paint("33", &words)
             }
             Happening::OpenAgain { upstream } => format!("{} is open again", escaped(upstream)),
+            other => return self.words_of_daemon(other),
+        })
+    }
+
+    /// The same for what has to do with no loop in particular, or with what is left of one.
+    fn words_of_daemon(&self, happening: &Happening) -> Option<String> {
+        Some(match happening {
             Happening::DiskLow { available_gb } => {
                 self.paint("31", &format!("low disk space ({available_gb} GB): no new loops start"))
             }
@@ -90,16 +103,30 @@ impl View {
             Happening::WorktreeKept { id, why } => {
                 format!("the worktree of {} is kept: {}", escaped(id), escaped(why))
             }
+            Happening::WorktreeSaved { id, branch, commit } => {
+                format!("uncommitted work of {} is in {branch}, commit {commit}", escaped(id))
+            }
             Happening::Trouble { problem } => self.paint("31", &format!("warning: {}", escaped(problem))),
             Happening::Reloaded => "configuration reloaded".to_owned(),
             Happening::NotReloaded { problem } => {
                 self.paint("31", &format!("configuration refused, the old one stays: {}", escaped(problem)))
             }
-            Happening::PolicyDiffers { .. } => {
-                "rota.yml differs from the published policy, which decides (--publish publishes it)"
-                    .to_owned()
-            }
+            Happening::PolicyDiffers { changes, .. } => format!(
+                "rota.yml differs from the published policy, which decides (--publish publishes it): {}",
+                escaped(changes)
+            ),
             Happening::Stopping => "stopping: agents are asked to end (again to kill them)".to_owned(),
+            // Those above; listed, so that a new one is not forgotten.
+            Happening::Tick { .. }
+            | Happening::Selected { .. }
+            | Happening::Began { .. }
+            | Happening::NotPassed { .. }
+            | Happening::Ended { .. }
+            | Happening::Spawned { .. }
+            | Happening::RateLimited { .. }
+            | Happening::OpenAgain { .. }
+            | Happening::NotSelecting { .. }
+            | Happening::BudgetSpent { .. } => return None,
         })
     }
 

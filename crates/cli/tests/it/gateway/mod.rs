@@ -3,6 +3,9 @@
 mod agents;
 mod beside;
 mod clients;
+mod follow;
+mod half_open;
+mod money;
 mod tls;
 mod verbs;
 

@@ -30,8 +30,14 @@ pub struct Pipes {
 impl Pipes {
     /// Starts one and shakes hands.
     pub fn start(lab: &Lab, arguments: &[&str]) -> Self {
+        Self::start_with(lab, arguments, &[])
+    }
+
+    /// The same with variables.
+    pub fn start_with(lab: &Lab, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = lab.command();
-        command.arg("mcp").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("mcp").args(arguments).envs(variables.iter().copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -98,7 +104,7 @@ pub struct Http {
     pub child: Child,
     pub address: String,
     pub token: String,
-    session: Option<String>,
+    pub session: Option<String>,
 }
 
 /// What came back over HTTP.
@@ -126,12 +132,17 @@ impl Reply {
 impl Http {
     /// Starts one for MCP on a free port.
     pub fn start(lab: &Lab, arguments: &[&str]) -> Self {
-        Self::listening(lab, &["mcp", "--http"], arguments)
+        Self::start_with(lab, arguments, &[])
+    }
+
+    /// The same with variables.
+    pub fn start_with(lab: &Lab, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::listening(lab, &["mcp", "--http"], arguments, variables)
     }
 
     /// Starts a `rota serve` on a free port.
     pub fn serve(lab: &Lab, arguments: &[&str]) -> Self {
-        Self::listening(lab, &["serve"], arguments)
+        Self::listening(lab, &["serve"], arguments, &[])
     }
 
     /// Starts a `rota up` and asks what it serves.
@@ -146,9 +157,9 @@ impl Http {
         Self { child, address, token, session: None }
     }
 
-    fn listening(lab: &Lab, words: &[&str], arguments: &[&str]) -> Self {
+    fn listening(lab: &Lab, words: &[&str], arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = lab.command_on_store();
-        command.args(words).args(["--listen", "127.0.0.1:0"]).args(arguments);
+        command.args(words).args(["--listen", "127.0.0.1:0"]).args(arguments).envs(variables.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();

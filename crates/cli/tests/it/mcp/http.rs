@@ -115,6 +115,8 @@ fn what_is_offered() {
         "rota_task_renew",
         "rota_task_done",
         "rota_task_fail",
+        "rota_task_release",
+        "rota_task_create",
         "rota_why",
     ];
     assert_eq!(names, core);

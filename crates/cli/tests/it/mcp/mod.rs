@@ -5,3 +5,4 @@ pub mod clients;
 mod ending;
 mod http;
 pub mod same_bytes;
+mod sessions;

@@ -1,8 +1,11 @@
-//! The token of a lease: what its holder may do, and that it ends with the lease.
+//! Lease tokens over HTTP: `rota serve` accepts them with the same rights as the agents' listener, and they end with the
+//! lease.
 
 use rota_door::{LeaseClaim, Token};
+use rota_verbs::lease_token::{RIGHTS, rights_as_markdown};
 use serde_json::{Value, json};
 
+use crate::daemon::everywhere;
 use crate::mcp::client::Http;
 use crate::support::Lab;
 
@@ -18,43 +21,130 @@ fn a_holder_works_in_its_scope_and_settles_its_own_task() {
     let server = Http::serve(&lab, &[]);
     for (id, scope) in [("mine", "default"), ("theirs", "default"), ("far", "other")] {
         lab.line(&format!("task create {id} T --scope {scope}")).ok();
-        lab.line(&format!("task claim {id} --scope {scope}")).ok();
+        lab.line(&format!("task claim {id} --scope {scope} --agent x")).ok();
     }
     lab.line("task create free T").ok();
+    lab.line("task block mine --by free").ok();
     let token = claim(&lab, "default", "mine", "lease-mine-1");
-    let child = json!({"kind": "ralph", "id": "child"});
+    let child = json!({"kind": "ralph", "id": "child", "parent": "mine"});
     let code = |method: &str, path: &str, body: Option<Value>| {
         let reply = server.ask_as(&token, method, path, body.as_ref());
         if reply.status == 200 { "ok".to_owned() } else { reply.json()["code"].as_str().unwrap().to_owned() }
     };
+    let task = |priority: u32| Some(json!({"id": "new", "title": "T", "priority": priority}));
     for (method, path, body, wanted) in [
-        ("GET", "/tasks", None, "ok"),
-        ("GET", "/tasks/theirs", None, "ok"),
-        ("GET", "/tasks/far", None, "task_not_found"),
+        ("GET", "/tasks", None, "lease_may_not"),
+        ("GET", "/tasks/mine", None, "ok"),
+        ("GET", "/tasks/mine?withDeps=true", None, "ok"),
+        ("GET", "/tasks/mine?scope=default", None, "ok"),
+        ("GET", "/tasks/mine?agent=x", None, "ok"),
+        ("GET", "/tasks/mine?agent=somebody", None, "lease_may_not"),
+        ("GET", "/tasks/theirs", None, "lease_may_not"),
+        ("GET", "/tasks/far", None, "lease_may_not"),
         ("GET", "/tasks/far?scope=other", None, "lease_may_not"),
+        ("GET", "/tasks/free", None, "ok"),
         ("GET", "/tasks/free/why", None, "ok"),
-        ("POST", "/loops", Some(child), "ok"),
+        ("GET", "/tasks/theirs/why", None, "lease_may_not"),
+        ("POST", "/loops", Some(child), "lease_may_not"),
+        ("POST", "/tasks", task(1), "lease_may_not"),
+        ("POST", "/tasks", task(2), "ok"),
+        ("POST", "/tasks", task(2), "duplicate_id"),
         ("POST", "/tasks/mine/renew", None, "ok"),
+        ("POST", "/tasks/mine/renew", Some(json!({"lease": 600})), "ok"),
+        ("POST", "/tasks/mine/renew", Some(json!({"lease": 601})), "lease_may_not"),
+        ("POST", "/tasks/mine/renew", Some(json!({"lease": u64::MAX})), "lease_may_not"),
         ("POST", "/tasks/theirs/renew", None, "lease_may_not"),
         ("POST", "/tasks/theirs/done", None, "lease_may_not"),
         ("POST", "/tasks/theirs/fail", None, "lease_may_not"),
         ("POST", "/tasks/theirs/release?leaseId=lease-theirs-1", None, "lease_may_not"),
         ("POST", "/leases/lease-mine-1/complete", None, "lease_may_not"),
-        ("POST", "/claims?now=2099-01-01T00:00:00Z", None, "lease_may_not"),
-        ("GET", "/policy", None, "lease_may_not"),
-        ("GET", "/rules", None, "lease_may_not"),
-        ("GET", "/queues/runs/plan", None, "lease_may_not"),
-        ("POST", "/queues/tasks/pause", None, "lease_may_not"),
-        ("POST", "/prunings", Some(json!({"olderThanMs": 0})), "lease_may_not"),
-        ("POST", "/examinations", None, "lease_may_not"),
-        ("GET", "/journal", None, "lease_may_not"),
-        ("POST", "/tasks/mine/done?leaseId=lease-mine-9", None, "stale_lease"),
+        ("POST", "/claims", None, "lease_may_not"),
+        ("POST", "/tasks/mine/renew?now=2026-01-01T00:00:00Z", None, "lease_may_not"),
+        ("GET", "/tasks/mine?now=2026-01-01T00:00:00Z", None, "lease_may_not"),
+        ("PATCH", "/tasks/mine", Some(json!({"priority": 0})), "lease_may_not"),
+        ("PATCH", "/tasks/theirs", Some(json!({"status": "done", "force": true})), "lease_may_not"),
+        ("GET", "/openapi.json", None, "lease_may_not"),
+        ("GET", "/events", None, "lease_may_not"),
+        ("POST", "/tasks/mine/done?leaseId=lease-mine-9", None, "lease_may_not"),
         ("POST", "/tasks/mine/done", Some(json!({"result": {"commit": "c"}})), "ok"),
-        ("GET", "/tasks", None, "lease_ended"),
+        ("GET", "/tasks/mine", None, "lease_ended"),
         ("POST", "/tasks/mine/done", None, "lease_ended"),
     ] {
         assert_eq!(code(method, path, body), wanted, "{method} {path}");
     }
+}
+
+/// Every operation of the description but those of the rights is refused with 403 and says what a lease token may do.
+#[test]
+fn every_other_operation_is_refused_and_changes_nothing() {
+    everywhere(|lab| {
+        let server = Http::serve(lab, &[]);
+        for id in ["mine", "theirs"] {
+            lab.line(&format!("task create {id} T")).ok();
+            lab.line(&format!("task claim {id} --agent x")).ok();
+        }
+        let token = claim(lab, "default", "mine", "lease-mine-1");
+        let before = lab.export();
+        let described = server.ask("GET", "/openapi.json", None).json();
+        let mut count = 0;
+        for (path, methods) in described["paths"].as_object().unwrap() {
+            let Some(below) = path.strip_prefix("/api/v1") else { continue };
+            for (method, operation) in methods.as_object().unwrap() {
+                let Some(name) = operation["operationId"].as_str().or(operation["summary"].as_str()) else {
+                    continue;
+                };
+                let at = below.replace("{id}", "theirs").replace(['{', '}'], "");
+                let reply = server.ask_as(&token, &method.to_uppercase(), &at, None);
+                // A body that is missing is noticed before or after the token; nothing is ever carried out.
+                assert!(matches!(reply.status, 400 | 403), "{name}: {reply:?}");
+                if reply.status == 403 {
+                    let hint = reply.json()["hint"].as_str().unwrap_or_default().to_owned();
+                    assert!(hint.starts_with("a lease token may read its own task"), "{name}: {hint}");
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 60 && count > RIGHTS.len(), "{count}");
+        assert_eq!(lab.export(), before);
+    });
+}
+
+/// DESIGN 13.9: the token of an expired lease opens renew, done, fail and release, until the lease is reclaimed.
+#[test]
+fn an_expired_lease_may_only_be_renewed_or_ended() {
+    everywhere(|lab| {
+        let server = Http::serve(lab, &[]);
+        for id in ["done", "fail", "release", "renew", "lost"] {
+            lab.line(&format!("@0 task create {id} T")).ok();
+            lab.line(&format!("@0 task claim {id} --agent x")).ok();
+            let token = claim(lab, "default", id, &format!("lease-{id}-1"));
+            let ask = |method: &str, path: &str, body: Option<Value>| {
+                let reply = server.ask_as(&token, method, path, body.as_ref());
+                let json = reply.json();
+                let code = if reply.status == 200 { "ok" } else { json["code"].as_str().unwrap() };
+                (code.to_owned(), json["detail"].as_str().unwrap_or_default().to_owned())
+            };
+            let create = Some(json!({"id": "new", "title": "T"}));
+            for (method, path, body) in [
+                ("GET", format!("/tasks/{id}"), None),
+                ("GET", format!("/tasks/{id}/why"), None),
+                ("POST", format!("/tasks/{id}/park"), Some(json!({"reason": "r"}))),
+                ("POST", "/tasks".to_owned(), create),
+            ] {
+                let (code, detail) = ask(method, &path, body);
+                assert_eq!(code, "lease_expired", "{method} {path}");
+                assert!(detail.contains("expired at 2026-01-01T00:10:00Z"), "{detail}");
+            }
+            if id == "lost" {
+                lab.line("task claim lost --agent y").ok();
+                assert_eq!(ask("POST", "/tasks/lost/done", None).0, "lease_ended");
+                continue;
+            }
+            assert_eq!(ask("POST", &format!("/tasks/{id}/{id}"), None).0, "ok", "{id}");
+            let after = if id == "renew" { "ok" } else { "lease_ended" };
+            assert_eq!(ask("GET", &format!("/tasks/{id}"), None).0, after, "{id}");
+        }
+    });
 }
 
 /// A seal is no lease: one that was never granted, is another's now, or is sealed by somebody else stays outside.
@@ -68,15 +158,18 @@ fn only_a_lease_that_is_held_counts() {
     lab.line("task claim a").ok();
     for (task, lease, status) in [("a", "lease-a-1", 403), ("a", "lease-a-2", 200), ("b", "lease-b-1", 403)] {
         let token = claim(&lab, "default", task, lease);
-        assert_eq!(server.ask_as(&token, "GET", "/tasks", None).status, status, "{lease}");
+        let path = format!("/tasks/{task}");
+        assert_eq!(server.ask_as(&token, "GET", &path, None).status, status, "{lease}");
     }
+    let mixed = claim(&lab, "default", "a", "lease-b-1");
+    assert_eq!(server.ask_as(&mixed, "GET", "/tasks/a", None).status, 403);
     let elsewhere = Lab::new();
-    elsewhere.line("task list").ok();
+    drop(Http::serve(&elsewhere, &[]));
     let forged = claim(&elsewhere, "default", "a", "lease-a-2");
-    assert_eq!(server.ask_as(&forged, "GET", "/tasks", None).status, 401);
+    assert_eq!(server.ask_as(&forged, "GET", "/tasks/a", None).status, 401);
 }
 
-/// The command line with the token of a lease, as an agent has it.
+/// The command line with a lease token, as an agent has it.
 #[test]
 fn an_agent_by_the_command_line() {
     let lab = Lab::new();
@@ -94,10 +187,42 @@ fn an_agent_by_the_command_line() {
     };
     assert_eq!(run("task renew a"), (0, "renewed a\n".into(), String::new()));
     let (code, _, said) = run("policy show");
-    assert_eq!(
-        (code, said.as_str()),
-        (1, "error: the token of lease-a-1 does not allow `policy show` here\n")
+    assert_eq!(code, 1);
+    assert!(
+        said.starts_with("error: the token of lease-a-1 may not use `policy show`\n  a lease token may"),
+        "{said}"
     );
     assert_eq!(run("task done a"), (0, "done a\n".into(), String::new()));
-    assert_eq!(run("task list"), (1, String::new(), "error: lease-a-1 is not held any more\n".into()));
+    let (code, _, said) = run("task show a");
+    assert_eq!(code, 1);
+    assert!(said.starts_with("error: lease-a-1 has ended: it was settled or reclaimed\n"), "{said}");
+}
+
+/// MCP over HTTP is for operators: a lease token does not open it.
+#[test]
+fn a_lease_token_does_not_open_mcp() {
+    let lab = Lab::new();
+    let server = Http::start(&lab, &[]);
+    lab.line("task create a T").ok();
+    lab.line("task claim a --agent x").ok();
+    let token = format!("Bearer {}", claim(&lab, "default", "a", "lease-a-1"));
+    let headers = [("Host", server.address.as_str()), ("Authorization", token.as_str())];
+    let reply = server.raw("POST", "/mcp", &headers, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+    assert_eq!((reply.status, &reply.json()["code"]), (401, &json!("token_denied")));
+}
+
+/// `docs/lease-tokens.md` has the table of the code.
+#[test]
+fn the_page_is_the_table() {
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/lease-tokens.md");
+    const BEGIN: &str = "<!-- begin generated: rights -->\n";
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once("<!-- end").unwrap();
+    let wanted = format!("{before}{BEGIN}{}<!-- end{after}", rights_as_markdown());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(PAGE, wanted).unwrap();
+    } else {
+        assert!(page == wanted, "run UPDATE_DOCS=1 cargo test -p rota-cli --test it the_page_is_the_table");
+    }
 }

@@ -4,6 +4,7 @@ mod crowd;
 mod described;
 mod doors;
 mod events;
+pub mod half_open;
 mod in_daemon;
 mod leases;
 mod same_bytes;

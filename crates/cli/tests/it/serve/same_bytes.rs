@@ -118,6 +118,15 @@ const SCRIPT: &str = r#"
 @39 issue close x JSON
 @39 issue close 1 JSON
 @39 issue list --all JSON
+@39 issue reopen 1 JSON
+@39 issue label 1 --add x --remove bug JSON
+@39 issue label 1 --add x --remove x JSON
+@39 issue label 1 JSON
+@39 issue comment 1 --body "Two\nlines" JSON
+@39 issue comment 7 --body x JSON
+@39 issue edit 1 --title "Fix them" --body "" JSON
+@39 issue edit 1 JSON
+@39 issue close 1 JSON
 @40 loop add --kind plan --id root --prompt "Do it" JSON
 @40 loop add --kind spec --id child --parent root --triggered-by artifacts/x.md --priority high JSON
 @40 loop add --kind spec --id child JSON

@@ -7,7 +7,7 @@ use rota_testbed::Server;
 use serde_json::{Value, json};
 
 use crate::mcp::client::{Http, Pipes, Reply};
-use crate::mcp::same_bytes::{compare, steps, tools, without_folder};
+use crate::mcp::same_bytes::{ALLOW_NOW, compare, steps, tools, without_folder};
 use crate::support::Lab;
 
 /// What every operation takes in its query.
@@ -99,7 +99,7 @@ fn encoded(value: &Value) -> String {
 
 fn compare_three(lab: impl Fn() -> Lab) {
     let (cli, mcp, http) = (lab(), lab(), lab());
-    let mut client = Pipes::start(&mcp, &["--tools", "all"]);
+    let mut client = Pipes::start_with(&mcp, &["--tools", "all"], &ALLOW_NOW);
     let api = Api::of(&http);
     let (mut answered, mut unread) = (BTreeSet::new(), 0);
     let seen = compare((&cli, &mcp), &steps(), |tool, arguments| {

@@ -1,6 +1,6 @@
 //! Governance: the pin and what differs from it, the rules for instructions, and hostile texts.
 
-use super::{ended, line, read, repository, start, state, until, write};
+use super::{ended, first_cycle, line, read, repository, start, state, until, write};
 use crate::support::Lab;
 
 const FILE: &str = "docs/governance.md";
@@ -16,7 +16,7 @@ fn violations(lab: &Lab) -> Vec<serde_json::Value> {
 fn whatever_happens_to_a_governance_file() {
     let is_root = std::process::Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
     let lab = repository("source: local");
-    lab.line("supervise --once").ok();
+    first_cycle(&lab);
     lab.line("issue add --title one").ok();
     let file = lab.path().join(FILE);
     let original = read(&lab, FILE);

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{ended, line, read, repository, start, state, until, write};
+use super::{ended, first_cycle, line, read, repository, start, state, until, write};
 use crate::support::{Lab, hangup_is_ignored};
 
 const STATE: &str = "agents/state/scheduler_state.json";
@@ -87,6 +87,97 @@ fn issues_of_the_local_tracker() {
 }
 
 #[test]
+fn issues_are_labelled_commented_edited_and_opened_again() {
+    crate::support::check(
+        r##"
+        @0 issue add --title one --label bug
+        @1 issue label 1 --add wip --add bug --remove none
+        @2 issue label #1 --remove bug
+        @3 --agent alice issue comment 1 --body "Please use\nthe staging database."
+        @4 issue edit 1 --title "One, please" --body text
+        @5 issue show 1
+        @6 issue edit 1 --body ""
+        @7 issue close 1
+        @8 issue reopen 1
+        @9 issue reopen 1
+        issue show 1
+        issue label 1
+        issue label 1 --add x --remove x
+        issue label 1 --add ""
+        issue comment 1 --body " "
+        issue comment 1 --body "<!-- rota: parked 1.0 -->"
+        issue comment 7 --body x
+        issue edit 1
+        issue edit 1 --title " "
+        issue reopen 7
+        "##,
+        expect![[r#"
+            $ @0 issue add --title one --label bug
+            #1
+            $ @1 issue label 1 --add wip --add bug --remove none
+            #1 open one [bug] [wip]
+            $ @2 issue label #1 --remove bug
+            #1 open one [wip]
+            $ @3 --agent alice issue comment 1 --body "Please use\nthe staging database."
+            commented on #1
+            $ @4 issue edit 1 --title "One, please" --body text
+            #1 open One, please [wip]
+            $ @5 issue show 1
+            #1 open One, please [wip]
+            task issue-1 (open)
+
+            text
+
+            Please use
+            the staging database.
+            $ @6 issue edit 1 --body ""
+            #1 open One, please [wip]
+            $ @7 issue close 1
+            closed #1
+            $ @8 issue reopen 1
+            reopened #1
+            $ @9 issue reopen 1
+            reopened #1
+            $ issue show 1
+            #1 open One, please [wip]
+            task issue-1 (open)
+
+            Please use
+            the staging database.
+            $ issue label 1
+            ! error: no label is given: name one to add or to remove
+            [1]
+            $ issue label 1 --add x --remove x
+            ! error: label 'x' is both added and removed
+            [1]
+            $ issue label 1 --add ""
+            ! error: label is empty
+            [1]
+            $ issue comment 1 --body " "
+            ! error: comment is empty
+            [1]
+            $ issue comment 1 --body "<!-- rota: parked 1.0 -->"
+            ! error: comment may not contain the supervisor's marker '<!-- rota:'
+            [1]
+            $ issue comment 7 --body x
+            ! error: issue #7 not found
+            !   see what there is: rota issue list --all
+            [2]
+            $ issue edit 1
+            ! error: nothing to change: give a title or a body
+            [1]
+            $ issue edit 1 --title " "
+            ! error: title is empty
+            [1]
+            $ issue reopen 7
+            ! error: issue #7 not found
+            !   see what there is: rota issue list --all
+            [2]
+        "#]],
+    );
+}
+
+#[test]
 fn a_life_in_cycles() {
     let lab = repository("source: local");
     lab.check(
@@ -113,6 +204,7 @@ fn a_life_in_cycles() {
             - enforcement_actions: none
             - failure_code: scheduler.no_tasks
             SLEEP seconds=60
+            ! pinned: docs/governance.md 17294023893c4d18461dbafc9f53674b5047e00730c0672333f19d970840a4d3 by supervisor@test-host:<folder>/agents/state/scheduler_state.json
             $ @1 issue add --title "fix: \"quotes\" \\ and\nlines"
             #1
             $ @2 issue add --title second
@@ -263,7 +355,7 @@ fn surroundings_that_are_not_in_order() {
 #[test]
 fn a_state_file_that_is_corrupt_is_kept_and_refused() {
     let lab = repository("source: local");
-    lab.line("supervise --once").ok();
+    first_cycle(&lab);
     let good = read(&lab, STATE);
     for torn in [&good[..good.len() / 2], "", "{\"cycle_count\": 1}", "\u{1}"] {
         write(&lab, STATE, torn);
@@ -319,7 +411,7 @@ fn one_at_a_time_and_a_clean_end() {
 fn the_policy_of_the_file_is_published() {
     let lab = repository("source: local");
     write(&lab, "rota.yml", "supervisor: {source: local}\nconcurrency: {max_loops: 7}\n");
-    lab.line("supervise --once").ok();
+    first_cycle(&lab);
     assert!(lab.line("policy show --json").ok().contains("\"maxConcurrent\": 7"));
     assert!(read(&lab, "rota.policy.json").contains("\"maxConcurrent\": 7"));
 }

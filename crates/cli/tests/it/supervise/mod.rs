@@ -4,7 +4,11 @@
 mod crashes;
 mod dispatch;
 mod governance;
+mod in_up;
 mod local;
+mod pin;
+mod store_away;
+mod tokens;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +23,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// A repository with governance, and a section for the supervisor.
 pub fn repository(supervisor: &str) -> Lab {
-    let lab = Lab::new();
+    repository_on(Lab::new(), supervisor)
+}
+
+/// The same with a store of its own.
+pub fn repository_on(lab: Lab, supervisor: &str) -> Lab {
     git(lab.path(), &["init", "-q"]);
     write(&lab, "docs/governance.md", "One task at a time.\n");
     write(&lab, "agents/state/environment.json", "{}\n");
@@ -53,6 +61,13 @@ pub fn state(lab: &Lab) -> serde_json::Value {
 pub fn line<'a>(ran: &'a Ran, head: &str) -> &'a str {
     let found = ran.stdout.lines().find(|line| line.starts_with(head));
     found.unwrap_or_else(|| panic!("no {head} in: {}{}", ran.stdout, ran.stderr))
+}
+
+/// A cycle that pins, which it reports on stderr.
+#[track_caller]
+pub fn first_cycle(lab: &Lab) {
+    let ran = lab.line("supervise --once");
+    assert!(ran.code == 0 && ran.stderr.starts_with("pinned: "), "{}{}", ran.stdout, ran.stderr);
 }
 
 /// A supervisor that goes on until it is told to end.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Settings;
 use super::arguments::{Argument, Given, Kind};
+use super::session::Session;
 use super::shape::Shape;
 
 /// Which tools are offered.
@@ -65,8 +66,8 @@ pub struct Tool {
     run: fn(&Call<'_>) -> Result<String>,
 }
 
-/// What every tool takes.
-const COMMON: [Argument; 2] = [
+/// What every tool takes; `now` comes last, because a tool that changes something takes it only if the server says so.
+static COMMON: [Argument; 2] = [
     Argument::new(
         "scope",
         Kind::Text,
@@ -104,21 +105,28 @@ impl ToolSet {
 }
 
 impl Tool {
-    /// Everything it takes.
-    pub fn arguments(&self) -> impl Iterator<Item = &'static Argument> + Clone + use<> {
-        self.arguments.iter().chain(&COMMON)
+    /// Everything it takes. The time is only for looking, unless the server allows it for changes too.
+    pub fn arguments(&self, allow_now: bool) -> impl Iterator<Item = &'static Argument> + Clone + use<> {
+        let takes_now = allow_now || self.effect == Effect::Reads;
+        self.arguments.iter().chain(&COMMON[..if takes_now { 2 } else { 1 }])
     }
 
     /// Calls the verb: the bytes that the command line prints, or what it says instead.
     pub fn call(
         &self,
         settings: &Settings,
+        session: &Session,
         passed: Option<serde_json::Map<String, serde_json::Value>>,
         cancelled: CancellationToken,
     ) -> std::result::Result<String, Said> {
-        let called = Given::read(self.arguments(), passed)
+        let given = Given::read(self.arguments(settings.context.allow_future), passed);
+        if let Some(remote) = &settings.remote {
+            return remote.call(self, &given.map_err(|error| self.said(&error))?);
+        }
+        let called = given
             .and_then(|given| {
-                Ok(Call { cx: context(&settings.context, &given)?, given, settings, cancelled })
+                let cx = context(&settings.context, session, &given)?;
+                Ok(Call { cx, given, settings, session, cancelled })
             })
             .and_then(|call| (self.run)(&call));
         called.map_err(|error| self.said(&error))
@@ -137,12 +145,13 @@ struct Call<'a> {
     cx: Context,
     given: Given,
     settings: &'a Settings,
+    session: &'a Session,
     cancelled: CancellationToken,
 }
 
-/// The server's surroundings, but for what this call names.
-fn context(server: &Context, given: &Given) -> Result<Context> {
-    let mut cx = server.clone();
+/// The server's surroundings, in the name of the session's agent, but for what this call names.
+fn context(server: &Context, session: &Session, given: &Given) -> Result<Context> {
+    let mut cx = Context { agent: session.agent().map(str::to_owned), ..server.clone() };
     if let Some(scope) = checked_name("scope", given.text("scope"))? {
         cx.scope = scope;
     }
@@ -174,6 +183,8 @@ mod tests {
             "rota_task_renew",
             "rota_task_done",
             "rota_task_fail",
+            "rota_task_release",
+            "rota_task_create",
             "rota_why",
         ];
         let mut all = core.to_vec();
@@ -216,7 +227,7 @@ mod tests {
     #[test]
     fn no_argument_is_named_twice() {
         for tool in ToolSet::All.tools() {
-            let mut names: Vec<_> = tool.arguments().map(|argument| argument.name).collect();
+            let mut names: Vec<_> = tool.arguments(true).map(|argument| argument.name).collect();
             names.sort_unstable();
             let count = names.len();
             names.dedup();

@@ -1,5 +1,6 @@
 //! `rota sched`.
 
+use rota_core::LeaseId;
 use rota_store::block_on;
 use rota_verbs::{Result, input, mirror, sched};
 
@@ -65,7 +66,12 @@ pub(super) static TOOLS: [Tool; 9] = [
         effect: Effect::Changes,
         arguments: &[LEASE_ID],
         answer: shape::completed,
-        run: |call| answer(block_on(sched::complete(&call.cx, call.given.needed("leaseId")))?),
+        run: |call| {
+            let lease = call.given.needed("leaseId");
+            let completed = block_on(sched::complete(&call.cx, lease))?;
+            forget(call, lease);
+            answer(completed)
+        },
         ..BASE
     },
     Tool {
@@ -82,7 +88,9 @@ pub(super) static TOOLS: [Tool; 9] = [
         answer: shape::released,
         run: |call| {
             let (lease, failed) = (call.given.needed("leaseId"), call.given.flag("failed"));
-            answer(block_on(sched::release(&call.cx, lease, failed, call.given.text("reason")))?)
+            let released = block_on(sched::release(&call.cx, lease, failed, call.given.text("reason")))?;
+            forget(call, lease);
+            answer(released)
         },
         ..BASE
     },
@@ -112,16 +120,17 @@ pub(super) static TOOLS: [Tool; 9] = [
     Tool {
         name: "rota_sched_policy_show",
         title: "Show the rules",
-        description: "Show the rules of queue runs: how many leases at once, how many attempts, how long a lease and \
+        description: "Show the rules of a queue: how many leases at once, how many attempts, how long a lease and \
             a backoff last. Changes nothing.",
+        arguments: &[QUEUE],
         answer: shape::policy,
-        run: |call| answer(block_on(sched::policy_show(&call.cx))?),
+        run: |call| answer(block_on(sched::policy_show(&call.cx, &call.given.text_or("queue", "runs")))?),
         ..BASE
     },
     Tool {
         name: "rota_sched_policy_set",
         title: "Change the rules",
-        description: "Change rules of queue runs and publish them for everybody, at once. What is left out stays as \
+        description: "Change rules of a queue and publish them for everybody, at once. What is left out stays as \
             it is.",
         effect: Effect::Replaces,
         is_idempotent: true,
@@ -136,11 +145,13 @@ pub(super) static TOOLS: [Tool; 9] = [
             Argument::new("backoffBaseMs", Kind::Whole, "The first wait after a failure, in milliseconds."),
             Argument::new("backoffFactor", Kind::Number, "What each further wait is multiplied by, from 1."),
             Argument::new("backoffCapMs", Kind::Whole, "The longest wait, in milliseconds."),
+            QUEUE,
         ],
         answer: shape::policy,
         run: |call| {
             let flat = sched::flat(sched::RULES.map(|rule| (rule, call.given.text(rule))))?;
-            let (shown, _) = block_on(sched::policy_set(&call.cx, flat))?;
+            let (shown, _) =
+                block_on(sched::policy_set(&call.cx, &call.given.text_or("queue", "runs"), flat))?;
             block_on(mirror::write(&call.cx, &call.settings.policy_file))?;
             answer(shown)
         },
@@ -151,11 +162,25 @@ pub(super) static TOOLS: [Tool; 9] = [
 fn lease(call: &Call<'_>) -> Result<String> {
     let limit = call.given.text("limit").map(|text| input::number("limit", &text)).transpose()?;
     let granted = block_on(sched::lease(&call.cx, &call.given.text_or("queue", "runs"), limit))?;
-    if call.cancelled.is_cancelled() {
-        // Nobody waits for the answer any more, so nobody would run these before their leases run out.
+    let mut is_kept = true;
+    for lease in &granted.leases {
+        let expires = lease.lease_expires_at.unwrap_or(granted.now);
+        let lasts_ms = expires.get().saturating_sub(granted.now.get());
+        is_kept &= call.session.hold(&call.cx, &lease.id, &lease.lease_id, lasts_ms);
+    }
+    if call.cancelled.is_cancelled() || !is_kept {
+        // The caller does not wait for the answer any more: give the leases back now, not when they expire.
         for lease in &granted.leases {
+            forget(call, &lease.lease_id);
             block_on(sched::release(&call.cx, &lease.lease_id, false, None))?;
         }
     }
     answer(granted)
+}
+
+/// Forgets a lease that was settled.
+fn forget(call: &Call<'_>, lease: &str) {
+    if let Ok(lease) = LeaseId::parse(lease) {
+        call.session.forget(&call.cx.scope, lease.task.as_str());
+    }
 }

@@ -1,11 +1,12 @@
 //! `rota task` and `rota why`.
 
-use rota_core::Refusal;
+use rota_core::{LeaseId, Refusal, UnixMillis};
 use rota_store::block_on;
 use rota_verbs::claim::{Claim, Claimed, claim};
+use rota_verbs::create::{Create, create};
 use rota_verbs::peek::{Peek, peek};
 use rota_verbs::plan_sync::{PlanSync, plan_sync};
-use rota_verbs::{Context, Result, input, renew, settle, show, why};
+use rota_verbs::{Context, Result, TaskPayload, input, renew, settle, show, why};
 
 use super::{Argument, Call, Effect, Kind, Telling, Tool, answer};
 use crate::mcp::shape;
@@ -14,11 +15,16 @@ const ID: Argument = Argument::needed("id", "task ID", "The task's id.");
 const QUEUE: Argument = Argument::new("queue", Kind::Text, "Which queue. Default: tasks.");
 const SPECS: Argument =
     Argument::new("specs", Kind::Text, "Only tasks whose spec matches one of these comma-separated globs.");
-const AGENT: Argument = Argument::new("agent", Kind::Text, "Your name, the same in every call.");
+const AGENT: Argument = Argument::new(
+    "agent",
+    Kind::Text,
+    "Your name, the same in every call. Leave out where the connection is a session: it has a name of its own.",
+);
 const LEASE_ID: Argument = Argument::new(
     "leaseId",
     Kind::Text,
-    "The leaseId that the claim returned: proves that the task is still yours.",
+    "The leaseId that the claim returned: proves that the task is still yours. Leave out for the lease that this \
+     session holds.",
 );
 const LEASE: Argument = Argument::new(
     "lease",
@@ -39,7 +45,7 @@ const BASE: Tool = Tool {
     run: |_| Ok(String::new()),
 };
 
-pub(super) static TOOLS: [Tool; 8] = [
+pub(super) static TOOLS: [Tool; 10] = [
     Tool {
         name: "rota_task_peek",
         title: "Look at the backlog",
@@ -88,7 +94,10 @@ pub(super) static TOOLS: [Tool; 8] = [
         arguments: &[ID, LEASE, LEASE_ID, AGENT],
         run: |call| {
             let lease = call.given.text("lease").map(|text| input::count("--lease", &text)).transpose()?;
-            answer(block_on(renew::renew(&holder(call), call.given.needed("id"), lease))?)
+            let (cx, id) = (holder(call)?, call.given.needed("id"));
+            let renewed = block_on(renew::renew(&cx, id, lease))?;
+            call.session.extend(&cx.scope, id, lasts_ms(&renewed));
+            answer(renewed)
         },
         ..BASE
     },
@@ -111,7 +120,7 @@ pub(super) static TOOLS: [Tool; 8] = [
         ],
         run: |call| {
             let result = call.given.text("result");
-            answer(block_on(settle::done(&holder(call), call.given.needed("id"), result.as_deref()))?)
+            settled(call, |cx, id| block_on(settle::done(cx, id, result.as_deref())))
         },
         ..BASE
     },
@@ -127,9 +136,40 @@ pub(super) static TOOLS: [Tool; 8] = [
             LEASE_ID,
             AGENT,
         ],
-        run: |call| {
-            answer(block_on(settle::fail(&holder(call), call.given.needed("id"), call.given.text("reason")))?)
-        },
+        run: |call| settled(call, |cx, id| block_on(settle::fail(cx, id, call.given.text("reason")))),
+        ..BASE
+    },
+    Tool {
+        name: "rota_task_release",
+        title: "Give a task back",
+        description: "Give back a task you claimed and will not work on. Nothing is counted; the next agent can claim it \
+            at once.",
+        effect: Effect::Changes,
+        arguments: &[ID, LEASE_ID, AGENT],
+        run: |call| settled(call, |cx, id| block_on(settle::release(cx, id))),
+        ..BASE
+    },
+    Tool {
+        name: "rota_task_create",
+        title: "File a task",
+        description: "Add an open task to the backlog, for work that you discovered and that is not part of your own \
+            task. The id must be new; deps are tasks that must be done first.",
+        effect: Effect::Changes,
+        arguments: &[
+            Argument::needed("id", "task ID", "The new task's id."),
+            Argument::needed("title", "task title", "One line."),
+            Argument::new("priority", Kind::Whole, "Lower goes first. Default: the queue's, 2 in tasks."),
+            Argument::new("category", Kind::Text, "Its category."),
+            Argument::new("description", Kind::Text, "What the agent needs to know."),
+            Argument::new("steps", Kind::Texts, "Steps, in order."),
+            Argument::new("spec", Kind::Text, "The spec it belongs to."),
+            Argument::new("ref", Kind::Text, "A free reference."),
+            Argument::new("deps", Kind::Texts, "Ids of tasks that must be done first."),
+            Argument::new("after", Kind::Text, "Not before this time (RFC 3339)."),
+            QUEUE,
+            AGENT,
+        ],
+        run: create_task,
         ..BASE
     },
     Tool {
@@ -193,13 +233,77 @@ pub(super) static TOOLS: [Tool; 8] = [
     },
 ];
 
-/// With the lease that this call names.
-fn holder(call: &Call<'_>) -> Context {
+/// The surroundings of a call that ends or extends a lease. A call that names neither lease nor agent means the lease
+/// that its session holds; without a session it must name the lease.
+fn holder(call: &Call<'_>) -> Result<Context> {
+    let (cx, id) = (&call.cx, call.given.needed("id"));
     let named = call.given.text("leaseId").filter(|lease| !lease.is_empty());
-    Context { lease: named.or_else(|| call.cx.lease.clone()), ..call.cx.clone() }
+    let agent = call.given.text("agent");
+    let held = call.session.held(&cx.scope, id);
+    if named.is_none() && call.session.agent().is_none() {
+        let problem = "missing leaseId: without a session a call must name the lease that it ends or extends";
+        return Err(Refusal::BadValue { problem: problem.to_owned() }.into());
+    }
+    if named.is_some() || agent.is_some() {
+        // A lease id speaks for itself, whoever it was granted to.
+        let agent = if agent.is_some() { cx.agent.clone() } else { None };
+        return Ok(Context { lease: named, agent, ..cx.clone() });
+    }
+    Ok(match held {
+        Some(held) => Context { lease: Some(held.lease), agent: held.agent, ..cx.clone() },
+        None if is_ambient(cx, id) => Context { agent: None, ..cx.clone() },
+        None => cx.clone(),
+    })
+}
+
+/// Whether the server was started under the lease of this task.
+fn is_ambient(cx: &Context, id: &str) -> bool {
+    let lease = cx.ambient_lease.as_deref().and_then(|lease| LeaseId::parse(lease).ok());
+    lease.is_some_and(|lease| lease.task.as_str() == id)
+}
+
+fn settled(call: &Call<'_>, settle: impl FnOnce(&Context, &str) -> Result<TaskPayload>) -> Result<String> {
+    let (cx, id) = (holder(call)?, call.given.needed("id"));
+    let payload = settle(&cx, id)?;
+    call.session.forget(&cx.scope, id);
+    answer(payload)
+}
+
+/// How long the lease of a task lasts from now.
+fn lasts_ms(task: &TaskPayload) -> i64 {
+    task.lease_expires_at.map_or(0, |expires| expires.get().saturating_sub(task.updated_at.get()))
+}
+
+fn create_task(call: &Call<'_>) -> Result<String> {
+    let given = &call.given;
+    let bad = |problem: String| Refusal::BadValue { problem };
+    let list = |name: &str| -> Result<Vec<String>> {
+        let text = given.text_or(name, "[]");
+        Ok(serde_json::from_str(&text)
+            .map_err(|_| bad(format!("{name} must be a list of texts, got: {text}")))?)
+    };
+    let after = given.text("after").map(|text| text.parse::<UnixMillis>()).transpose();
+    let input = Create {
+        id: given.needed("id").to_owned(),
+        title: given.needed("title").to_owned(),
+        queue: given.text_or("queue", "tasks"),
+        priority: given.text("priority").map(|text| input::count("-p (priority)", &text)).transpose()?,
+        category: given.text("category"),
+        description: given.text("description"),
+        steps: list("steps")?,
+        spec: given.text("spec"),
+        reference: given.text("ref"),
+        deps: list("deps")?,
+        after: after.map_err(|error| bad(format!("after: {error}")))?,
+    };
+    answer(block_on(create(&call.cx, input))?)
 }
 
 fn claim_task(call: &Call<'_>) -> Result<String> {
+    if call.cx.agent.is_none() {
+        let problem = "missing agent: without a session a claim must name its agent";
+        return Err(Refusal::BadValue { problem: problem.to_owned() }.into());
+    }
     let input = Claim {
         id: call.given.text("id"),
         queue: call.given.text_or("queue", "tasks"),
@@ -208,16 +312,20 @@ fn claim_task(call: &Call<'_>) -> Result<String> {
         specs: input::globs(call.given.text("specs")),
     };
     let claimed = block_on(claim(&call.cx, input))?.ok_or(Refusal::NothingEligible)?;
-    if call.cancelled.is_cancelled() {
+    let (id, lease) = (claimed.task.id.as_str(), claimed.task.lease_id.as_deref().unwrap_or_default());
+    let is_kept = call.session.hold(&call.cx, id, lease, lasts_ms(&claimed.task));
+    if call.cancelled.is_cancelled() || !is_kept {
         give_back(call, &claimed)?;
         return Err(Refusal::NothingEligible.into());
     }
     answer(claimed)
 }
 
-/// Nobody waits for the answer any more, so nobody would work on the task before its lease runs out.
+/// Gives back a claim whose caller does not wait for the answer any more.
 fn give_back(call: &Call<'_>, claimed: &Claimed) -> Result<()> {
+    let id = claimed.task.id.as_str();
     let cx = Context { lease: claimed.task.lease_id.clone(), agent: None, ..call.cx.clone() };
-    block_on(settle::release(&cx, claimed.task.id.as_str()))?;
+    call.session.forget(&cx.scope, id);
+    block_on(settle::release(&cx, id))?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Issues of a tracker as tasks of queue `issues`: the lease is the lock, and what the supervisor has to remember of the
 //! tracker's side (has the label been set, must it go) stands in the task's payload, written in the same transactions.
 
+mod local;
 mod record;
 
 use async_trait::async_trait;
@@ -11,7 +12,8 @@ use rota_core::transition::Command;
 use rota_core::{Caller, Json, LeaseId, Refusal, Status, Task, TaskId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-pub use record::{AddLocalIssue, NoteViolation, PinGovernance, ReadRecord, Record, local_issue};
+pub use local::{AddLocalIssue, CloseIssue, EditLocalIssue, LocalComment, ReopenIssue, local_issue};
+pub use record::{Identify, NoteViolation, PINNED_ANEW, PinGovernance, Pinned, ReadRecord, Record};
 
 use super::add::{NewTask, add_all};
 use super::claim::{ClaimById, Wanted, reclaim};
@@ -39,15 +41,37 @@ pub struct Note {
     /// Whether the tracker was told that it is parked.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_told: bool,
+    /// How often a person has brought it back after it was parked.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub brought_back: u32,
+    /// The hash of title and body when it was last claimed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text_hash: Option<String>,
+    /// The tracker's version of the issue that was last checked for a person's answer while it was parked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checked_version: Option<String>,
+    /// Refusals of the pre-dispatch gate in a row.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub gate_refusals: u32,
+    /// Why the last result was refused, for the next attempt's prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
     /// The loop that works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed_to: Option<HandedTo>,
+    /// Its author, where the store is the tracker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
     /// Its labels, where the store is the tracker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// Its comments, where the store is the tracker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub comments: Vec<String>,
+    pub comments: Vec<LocalComment>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What is known of our label.
@@ -77,6 +101,9 @@ pub struct HandedTo {
     pub base: String,
     /// The files it may change; empty for any.
     pub files: Vec<String>,
+    /// The git tree of the work tree before it began, uncommitted files included; only without a worktree of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_tree: Option<String>,
 }
 
 impl Note {
@@ -189,7 +216,8 @@ impl Intent for ClaimIssue {
         let row = find_task(tx, &cx, &self.id).await?;
         let mut next = row.task.clone();
         next.title = self.short_title().into();
-        let note = Note { mark: Some(Mark::Wanted), is_told: false, ..Note::of(&row.task)? };
+        let note =
+            Note { mark: Some(Mark::Wanted), is_told: false, checked_version: None, ..Note::of(&row.task)? };
         next.payload = Some(Json::of(&note));
         let row = write::save(tx, &cx, &row, write::Change::new(EventKind::Edited, next)).await?;
         Ok(ClaimedIssue::Granted(Box::new(row.task)))
@@ -221,6 +249,16 @@ pub enum NoteChange {
     LabelGone,
     /// The tracker knows that it is parked.
     Told,
+    /// A person has brought it back after it was parked.
+    BroughtBack,
+    /// This version of the tracker's issue shows no answer of a person.
+    Checked(String),
+    /// It was read with this hash of title and body.
+    Read(String),
+    /// So many refusals of the pre-dispatch gate in a row.
+    GateRefusals(u32),
+    /// Its last result was refused for this reason.
+    Refused(String),
     /// A loop works on it, or none any longer.
     HandedTo(Option<HandedTo>),
     /// One more label, where the store is the tracker.
@@ -228,7 +266,7 @@ pub enum NoteChange {
     /// One label less.
     RemoveLabel(String),
     /// One more comment.
-    Comment(String),
+    Comment(LocalComment),
 }
 
 /// Changes what is kept with an issue and takes a step with it, in one transaction. None if the guard says no: the
@@ -288,6 +326,14 @@ impl EditIssue {
                 }
                 NoteChange::LabelGone => note.mark = None,
                 NoteChange::Told => note.is_told = true,
+                NoteChange::BroughtBack => {
+                    note.brought_back = note.brought_back.saturating_add(1);
+                    (note.is_told, note.checked_version, note.gate_refusals) = (false, None, 0);
+                }
+                NoteChange::Checked(version) => note.checked_version = Some(version.clone()),
+                NoteChange::Read(hash) => note.text_hash = Some(hash.clone()),
+                NoteChange::GateRefusals(count) => note.gate_refusals = *count,
+                NoteChange::Refused(reason) => note.refusal = Some(reason.clone()),
                 NoteChange::HandedTo(handed_to) => note.handed_to.clone_from(handed_to),
                 NoteChange::AddLabel(label) if note.labels.contains(label) => {}
                 NoteChange::AddLabel(label) => note.labels.push(label.clone()),
@@ -296,38 +342,6 @@ impl EditIssue {
             }
         }
         Some(note)
-    }
-}
-
-/// Says of a local issue that it is closed: done, whoever held it.
-#[derive(Clone, Debug)]
-pub struct CloseIssue {
-    /// Where, when, who.
-    pub call: Call,
-    /// Which.
-    pub id: TaskId,
-}
-
-#[async_trait]
-impl Intent for CloseIssue {
-    type Output = Task;
-
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Task> {
-        tx.share_edges(&self.call.scope).await?;
-        let cx = Cx::open(tx, &self.call).await?;
-        let mut row = find_task(tx, &cx, &self.id).await?;
-        let way = match row.task.status {
-            Status::Done => return Ok(row.task),
-            Status::Paused => Some(Command::Resume),
-            Status::Deleted => Some(Command::Undelete),
-            Status::Parked | Status::Failed | Status::Invalidated => Some(Command::Reset),
-            Status::Open | Status::Active => None,
-        };
-        if let Some(command) = way {
-            row = write::step_or_refuse(tx, &cx, &row, &command).await?;
-        }
-        row = write::step_or_refuse(tx, &cx, &row, &Command::Override { result: None }).await?;
-        Ok(row.task)
     }
 }
 

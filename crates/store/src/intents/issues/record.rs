@@ -1,4 +1,4 @@
-//! What is kept per tracker: the pin of the governance files, and the next number of local issues. It is a task that
+//! One record per tracker: the pin of the governance files, this store's name, the next number of local issues. It is a task that
 //! never runs, in a queue of its own, so that it is shown, journalled and moved like everything else.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use rota_core::event::EventKind;
 use rota_core::{Fence, Json, Status, Task, TaskId};
 use serde::{Deserialize, Serialize};
 
-use super::{Note, QUEUE, with_reason};
+use super::with_reason;
 use crate::fault::{Fault, Outcome};
 use crate::intents::add::{NewTask, Past, add_all};
 use crate::intents::{Call, Cx, find_task, write};
@@ -29,6 +29,9 @@ pub struct Record {
     pub violations: u64,
     /// Local issues so far.
     pub issues: u64,
+    /// A random name that tells this store from others whose supervisors share the tracker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
 }
 
 impl Record {
@@ -44,7 +47,7 @@ impl Record {
     }
 }
 
-async fn find_or_add<T: Tx>(tx: &mut T, cx: &Cx, source: &str) -> Outcome<(Row, Record)> {
+pub(super) async fn find_or_add<T: Tx>(tx: &mut T, cx: &Cx, source: &str) -> Outcome<(Row, Record)> {
     let id = Record::id(source);
     if let Some(row) = tx.task(&cx.scope, &id).await? {
         let record = Record::of(&row.task)?;
@@ -60,7 +63,7 @@ async fn find_or_add<T: Tx>(tx: &mut T, cx: &Cx, source: &str) -> Outcome<(Row, 
     Ok((find_task(tx, cx, &id).await?, Record::default()))
 }
 
-async fn save<T: Tx>(
+pub(super) async fn save<T: Tx>(
     tx: &mut T,
     cx: &Cx,
     row: &Row,
@@ -96,7 +99,10 @@ impl Intent for ReadRecord {
     }
 }
 
-/// Pins the governance files. Returns the pin in force and whether this one is it.
+/// How the reason of a pin begins that replaced one which was lost.
+pub const PINNED_ANEW: &str = "pinned anew";
+
+/// Pins the governance files.
 #[derive(Clone, Debug)]
 pub struct PinGovernance {
     /// Where, when, who.
@@ -107,24 +113,63 @@ pub struct PinGovernance {
     pub files: BTreeMap<String, String>,
     /// Whether a pin that is there stays.
     pub only_first: bool,
+    /// Why, for the journal.
+    pub reason: String,
+}
+
+/// The pin in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pinned {
+    /// The files and their SHA-256.
+    pub files: BTreeMap<String, String>,
+    /// Whether it was set by this call.
+    pub is_new: bool,
 }
 
 #[async_trait]
 impl Intent for PinGovernance {
-    type Output = BTreeMap<String, String>;
+    type Output = Pinned;
 
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<BTreeMap<String, String>> {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Pinned> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
         let (row, record) = find_or_add(tx, &cx, &self.source).await?;
         match record.pin {
-            Some(pin) if self.only_first => return Ok(pin),
+            Some(files) if self.only_first => return Ok(Pinned { files, is_new: false }),
             _ => {}
         }
-        let words = if self.only_first { "the first start" } else { "rota supervise pin" };
         let record = Record { pin: Some(self.files.clone()), ..record };
-        save(tx, &cx, &row, &record, (EventKind::Pinned, words.to_owned())).await?;
-        Ok(self.files.clone())
+        save(tx, &cx, &row, &record, (EventKind::Pinned, self.reason.clone())).await?;
+        Ok(Pinned { files: self.files.clone(), is_new: true })
+    }
+}
+
+/// The name of this store among the supervisors of a tracker; the first proposal is kept.
+#[derive(Clone, Debug)]
+pub struct Identify {
+    /// Where, when, who.
+    pub call: Call,
+    /// Which tracker.
+    pub source: String,
+    /// A random name.
+    pub proposed: String,
+}
+
+#[async_trait]
+impl Intent for Identify {
+    type Output = String;
+
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<String> {
+        tx.share_edges(&self.call.scope).await?;
+        let cx = Cx::open(tx, &self.call).await?;
+        let (row, record) = find_or_add(tx, &cx, &self.source).await?;
+        if let Some(identity) = record.identity {
+            return Ok(identity);
+        }
+        let record = Record { identity: Some(self.proposed.clone()), ..record };
+        let reason = "a name among the supervisors of this tracker".to_owned();
+        save(tx, &cx, &row, &record, (EventKind::Edited, reason)).await?;
+        Ok(self.proposed.clone())
     }
 }
 
@@ -150,50 +195,4 @@ impl Intent for NoteViolation {
         let record = Record { violations: record.violations + 1, ..record };
         save(tx, &cx, &row, &record, (EventKind::Violated, self.message.clone())).await
     }
-}
-
-/// Adds an issue to the local tracker, under the next number.
-#[derive(Clone, Debug)]
-pub struct AddLocalIssue {
-    /// Where, when, who.
-    pub call: Call,
-    /// The tracker's name.
-    pub source: String,
-    /// One line.
-    pub title: String,
-    /// The text.
-    pub body: Option<String>,
-    /// Its labels.
-    pub labels: Vec<String>,
-}
-
-#[async_trait]
-impl Intent for AddLocalIssue {
-    type Output = Task;
-
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Task> {
-        tx.share_edges(&self.call.scope).await?;
-        let cx = Cx::open(tx, &self.call).await?;
-        let (row, record) = find_or_add(tx, &cx, &self.source).await?;
-        let number = record.issues + 1;
-        let record = Record { issues: number, ..record };
-        save(tx, &cx, &row, &record, (EventKind::Edited, format!("issue #{number} was added"))).await?;
-        let note = Note { number, labels: self.labels.clone(), ..Note::default() };
-        let task = NewTask {
-            description: self.body.clone(),
-            spec_ref: Some(self.source.clone()),
-            payload: Some(Json::of(&note)),
-            ..NewTask::new(local_issue(number), QUEUE, &self.title)
-        };
-        let added = add_all(tx, &cx, &[task]).await?;
-        match added.into_iter().next() {
-            Some(task) => Ok(task),
-            None => unreachable!("one task was added"),
-        }
-    }
-}
-
-/// The task of a local issue.
-pub fn local_issue(number: u64) -> TaskId {
-    TaskId::from_stored(format!("issue-{number}").into())
 }

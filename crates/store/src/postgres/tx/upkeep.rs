@@ -10,7 +10,7 @@ use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 
 use super::super::row::{self, Values, get};
-use super::super::sql::{self, events, has_one_of_ids};
+use super::super::sql::{self, events};
 use super::{Bound, PostgresTx, block_row, ids};
 use crate::fault::Fault;
 use crate::tx::{BlockRow, Row, Standing};
@@ -24,7 +24,7 @@ const SETTLED: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::big
 const FOLLOW: &str = events!(
     "WHERE e.scope = $1 AND e.xid >= $2 AND (e.xid > $2 OR e.seq > $3) AND e.xid < $4 ORDER BY e.xid, e.seq LIMIT $5"
 );
-const TAIL: &str = events!("WHERE e.scope = $1 AND e.xid < $2 ORDER BY e.in_row DESC, e.place DESC LIMIT $3");
+const TAIL: &str = events!("WHERE e.scope = $1 AND e.xid < $2 ORDER BY e.seq DESC LIMIT $3");
 const SCHEMA: &str = "SELECT coalesce(max(number), 0) FROM migrations";
 const INVALID_INDEXES: &str = "SELECT 'index ' || c.relname || ' is not valid: REINDEX it' FROM pg_index i \
      JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -32,77 +32,50 @@ const INVALID_INDEXES: &str = "SELECT 'index ' || c.relname || ' is not valid: R
 const UNCHECKED: &str = "SELECT 'constraint ' || conname || ' is not validated' FROM pg_constraint c \
      JOIN pg_namespace n ON n.oid = c.connamespace WHERE n.nspname = current_schema() AND NOT convalidated \
      ORDER BY conname";
-/// What no foreign key guards, and what a trigger marks.
+/// What no foreign key guards.
 const UNKNOWN_QUEUES: &str = "SELECT 'task ' || t.id || ' of scope ' || t.scope || ' names queue ' || t.queue \
      || ', which is not there' FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM queues q WHERE q.key = t.queue) \
-     ORDER BY t.seq LIMIT 20";
-const UNFOUND: &str = "SELECT 'task ' || t.id || ' of scope ' || t.scope || ' is not found by its id: put its seq, scope \
-     and id into the table ids' FROM tasks t LEFT JOIN ids i ON i.scope = t.scope AND i.id = t.id \
-     WHERE i.seq IS DISTINCT FROM t.seq ORDER BY t.seq LIMIT 20";
-const OF_NO_TASK: &str = "SELECT 'id ' || i.id || ' of scope ' || i.scope || ' names task number ' || i.seq \
-     || ', which is not there: take it out of the table ids' FROM ids i \
-     WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.seq = i.seq) ORDER BY i.seq LIMIT 20";
-const UNMARKED: &str = "SELECT 'task ' || t.id || ' of scope ' || t.scope || ' is awaited and not marked so: set \
-     its column awaited' FROM tasks t WHERE NOT t.awaited AND (EXISTS (SELECT 1 FROM edges e WHERE e.scope = t.scope \
-     AND e.blocker = t.id) OR EXISTS (SELECT 1 FROM tasks c WHERE c.scope = t.scope AND c.parent = t.id)) \
      ORDER BY t.seq LIMIT 20";
 const FROM_THE_FUTURE: &str = "SELECT count(*) FROM journal \
      WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
 const SCOPES: &str = "SELECT scope FROM queues UNION SELECT scope FROM policies UNION SELECT scope FROM agents \
      UNION SELECT scope FROM retired ORDER BY 1";
 const HIGHEST: &str = "SELECT coalesce((SELECT max(seq) FROM tasks), 0), \
-     coalesce((SELECT max(seq) FROM events WHERE in_row = (SELECT max(seq) FROM journal)), 0)";
+     coalesce((SELECT max(seq) FROM journal), 0)";
 const BLOCKER_STATES: &str = "SELECT e.task, e.blocker, b.status FROM edges e \
-     LEFT JOIN ids i ON i.scope = e.scope AND i.id = e.blocker LEFT JOIN tasks b ON b.seq = i.seq WHERE e.scope = $1 AND e.task = ANY($2) \
+     LEFT JOIN tasks b ON b.scope = e.scope AND b.id = e.blocker WHERE e.scope = $1 AND e.task = ANY($2) \
      ORDER BY e.task, e.blocker";
-/// The rows of the journal that tell of tasks $2: from each task to its newest event, from each event to the one before.
-macro_rules! chain {
-    ($($rest:expr),+) => {
-        concat!(
-            "WITH RECURSIVE chain (in_row) AS (SELECT t.told FROM tasks t WHERE ",
-            has_one_of_ids!(),
-            " UNION SELECT e.before FROM chain c JOIN events e ON e.in_row = c.in_row \
-                 WHERE e.scope = $1 AND e.task = ANY($2)) ",
-            $($rest),+
-        )
-    };
-}
-const ROWS_OF: &str = chain!("SELECT j.seq FROM chain c JOIN journal j ON j.seq = c.in_row");
-const EVENTS_OF: &str = chain!(events!(
-    "JOIN chain c ON c.in_row = e.in_row WHERE e.scope = $1 AND e.task = ANY($2) ORDER BY e.task, e.number"
-));
-const EVENTS_OF_CALL: &str = events!("WHERE e.xid >= $2 AND e.call = $1 ORDER BY e.seq");
+const EVENTS_OF: &str = events!("WHERE e.scope = $1 AND e.task = ANY($2) ORDER BY e.task, e.number");
 const EDGE_PAGE: &str = "SELECT task, blocker FROM edges WHERE scope = $1 AND (task, blocker) > ($2, $3) \
      ORDER BY task, blocker LIMIT $4";
 const STRAY_EDGES: &str = "SELECT e.task, e.blocker FROM edges e WHERE e.scope = $1 \
-     AND (NOT EXISTS (SELECT 1 FROM ids i WHERE i.scope = e.scope AND i.id = e.task) \
-       OR NOT EXISTS (SELECT 1 FROM ids i WHERE i.scope = e.scope AND i.id = e.blocker)) \
+     AND (NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = e.scope AND t.id = e.task) \
+       OR NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = e.scope AND t.id = e.blocker)) \
      ORDER BY e.task, e.blocker LIMIT $2";
-const STRAY_EVENTS: &str = "SELECT DISTINCT j.task FROM events j WHERE j.scope = $1 AND j.task IS NOT NULL \
-     AND NOT EXISTS (SELECT 1 FROM ids i WHERE i.scope = j.scope AND i.id = j.task) ORDER BY j.task LIMIT $2";
+const STRAY_EVENTS: &str = "SELECT DISTINCT j.task FROM journal j WHERE j.scope = $1 AND j.task IS NOT NULL \
+     AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = j.scope AND t.id = j.task) ORDER BY j.task LIMIT $2";
 const BLOCKS: &str = "SELECT upstream, blocked_until, hits, reason, updated_at FROM blocks ORDER BY upstream";
-const REMOVE: &str = "WITH gone AS (DELETE FROM ids WHERE scope = $1 AND id = ANY($2) RETURNING seq) \
-     DELETE FROM tasks t USING gone g WHERE t.seq = g.seq";
+/// Rows that name one of these tasks, in each table that has any.
+const REMOVE: [&str; 3] = [
+    "DELETE FROM journal WHERE scope = $1 AND task = ANY($2)",
+    "DELETE FROM edges WHERE scope = $1 AND task = ANY($2)",
+    "DELETE FROM tasks WHERE scope = $1 AND id = ANY($2)",
+];
 const RETIRED_PAGE: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id > $2 ORDER BY id LIMIT $3";
 const RETIRED: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id = ANY($2)";
 const RETIRE: &str = "INSERT INTO retired AS r (scope, id, fence) VALUES ($1, $2, $3) \
      ON CONFLICT (scope, id) DO UPDATE SET fence = greatest(r.fence, excluded.fence)";
 const IS_NEEDED: &str = "SELECT EXISTS (SELECT 1 FROM edges WHERE scope = $1 AND blocker = $2 AND task <> ALL($3)) \
      OR EXISTS (SELECT 1 FROM tasks WHERE scope = $1 AND parent = $2 AND id <> ALL($3))";
-/// Takes events out of rows, up to a number for each task, and puts another in the place of the one with that number.
-const SQUASH: &str = "UPDATE journal j SET events = ARRAY(SELECT CASE WHEN e.data IS NULL THEN NULL \
-         WHEN s.task IS NULL OR e.number > s.number THEN ROW(e.task, e.number, e.kind, e.from_status, e.to_status, \
-             e.actor, e.fence, e.before, e.data)::told \
-         WHEN e.number = s.number THEN ROW(e.task, e.number, s.kind, NULL, s.to_status, NULL, NULL, 0, s.data)::told END \
-     FROM unnest(j.events) WITH ORDINALITY \
-         AS e (task, number, kind, from_status, to_status, actor, fence, before, data, place) \
-     LEFT JOIN unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[]) \
-         AS s (task, number, kind, to_status, data) ON s.task = e.task ORDER BY e.place) WHERE j.seq = ANY($1)";
-const DROP_EMPTY: &str = "DELETE FROM journal j WHERE j.seq = ANY($1) \
-     AND NOT EXISTS (SELECT 1 FROM unnest(j.events) e WHERE e.data IS NOT NULL)";
+const DROP_BEFORE: &str = "DELETE FROM journal j USING unnest($2::text[], $3::bigint[]) AS s (task, number) \
+     WHERE j.scope = $1 AND j.task = s.task AND j.number < s.number";
+const SQUASH: &str = "UPDATE journal j SET kind = s.kind, from_status = NULL, to_status = s.to_status, actor = NULL, \
+         fence = NULL, data = s.data \
+     FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[]) AS s (task, number, kind, to_status, data) \
+     WHERE j.scope = $1 AND j.task = s.task AND j.number = s.number";
 const RESTORED: &str = "SELECT setval(pg_get_serial_sequence('tasks', 'seq'), \
          (SELECT coalesce(max(seq), 0) + 1 FROM tasks), false), \
-     setval(pg_get_serial_sequence('journal', 'seq'), (SELECT coalesce(max(seq) + 16, 1) FROM journal), false)";
+     setval(pg_get_serial_sequence('journal', 'seq'), (SELECT coalesce(max(seq), 0) + 1 FROM journal), false)";
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -116,28 +89,24 @@ fn fence(row: &PgRow) -> Result<(TaskId, Fence), Fault> {
     Ok((row::id(row, 0)?, Fence::new(row::unsigned(row, 1)?)))
 }
 
-/// What stands in the place of a task's events up to a number: nothing without data.
+/// Snapshots, column by column.
+#[derive(Default)]
 struct Squashed<'a> {
-    task: &'a str,
-    number: i64,
-    kind: &'static str,
-    to: Option<&'static str>,
-    data: Option<String>,
+    tasks: Vec<&'a str>,
+    numbers: Vec<i64>,
+    kinds: Vec<&'static str>,
+    to: Vec<Option<&'static str>>,
+    data: Vec<String>,
 }
 
 impl<'a> Squashed<'a> {
-    fn to_nothing(task: &'a TaskId) -> Self {
-        Self { task: task.as_str(), number: i64::MAX, kind: "", to: None, data: None }
-    }
-
-    fn to_snapshot(snapshot: &'a Event) -> Option<Self> {
-        Some(Self {
-            task: snapshot.task.as_ref()?.as_str(),
-            number: snapshot.number.cast_signed(),
-            kind: snapshot.kind.word(),
-            to: snapshot.to.map(Status::word),
-            data: Some(Json::of(&snapshot.data).as_str().to_owned()),
-        })
+    fn add(&mut self, snapshot: &'a Event) {
+        let Some(task) = &snapshot.task else { return };
+        self.tasks.push(task.as_str());
+        self.numbers.push(snapshot.number.cast_signed());
+        self.kinds.push(snapshot.kind.word());
+        self.to.push(snapshot.to.map(Status::word));
+        self.data.push(Json::of(&snapshot.data).as_str().to_owned());
     }
 }
 
@@ -147,27 +116,6 @@ fn placed(row: &PgRow) -> Result<(u64, Event), Fault> {
 }
 
 impl PostgresTx {
-    /// What a call wrote that is not older than a transaction.
-    pub(in super::super) async fn events_of_call(
-        &mut self,
-        call: i64,
-        since: i64,
-    ) -> Result<Vec<Event>, Fault> {
-        self.all(EVENTS_OF_CALL, &[&call, &since], row::event).await
-    }
-
-    /// Takes events out of the journal; rows that are left with none go.
-    async fn take_out(&mut self, scope: &str, list: Vec<Squashed<'_>>) -> Result<(), Fault> {
-        let tasks: Vec<&str> = list.iter().map(|one| one.task).collect();
-        let rows = self.all(ROWS_OF, &[&scope, &tasks], |row| get::<i64>(row, 0)).await?;
-        let numbers: Vec<i64> = list.iter().map(|one| one.number).collect();
-        let kinds: Vec<&str> = list.iter().map(|one| one.kind).collect();
-        let to: Vec<Option<&str>> = list.iter().map(|one| one.to).collect();
-        let data: Vec<Option<&str>> = list.iter().map(|one| one.data.as_deref()).collect();
-        self.change(SQUASH, &[&rows, &tasks, &numbers, &kinds, &to, &data]).await?;
-        self.change(DROP_EMPTY, &[&rows]).await.map(drop)
-    }
-
     async fn settled_below(&mut self) -> Result<i64, Fault> {
         match self.one(SETTLED, &[]).await? {
             Some(row) => get(&row, 0),
@@ -229,7 +177,7 @@ impl Upkeep for PostgresTx {
 
     async fn integrity(&mut self) -> Result<Vec<String>, Fault> {
         let mut found = Vec::new();
-        for text in [INVALID_INDEXES, UNCHECKED, UNKNOWN_QUEUES, UNFOUND, OF_NO_TASK, UNMARKED] {
+        for text in [INVALID_INDEXES, UNCHECKED, UNKNOWN_QUEUES] {
             found.extend(self.all(text, &[], |row| get::<String>(row, 0)).await?);
         }
         let future: i64 = self.all(FROM_THE_FUTURE, &[], |row| get(row, 0)).await?.pop().unwrap_or_default();
@@ -326,14 +274,20 @@ impl Upkeep for PostgresTx {
     }
 
     async fn remove(&mut self, scope: &str, list: &[TaskId]) -> Result<(), Fault> {
-        self.take_out(scope, list.iter().map(Squashed::to_nothing).collect()).await?;
-        let bound: Bound<'_> = &[&scope, &ids(list)];
-        self.change("DELETE FROM edges WHERE scope = $1 AND task = ANY($2)", bound).await?;
-        self.change(REMOVE, bound).await.map(drop)
+        for text in REMOVE {
+            self.change(text, &[&scope, &ids(list)]).await?;
+        }
+        Ok(())
     }
 
     async fn squash(&mut self, scope: &str, snapshots: &[Event]) -> Result<(), Fault> {
-        self.take_out(scope, snapshots.iter().filter_map(Squashed::to_snapshot).collect()).await
+        let mut columns = Squashed::default();
+        for snapshot in snapshots {
+            columns.add(snapshot);
+        }
+        let Squashed { tasks, numbers, kinds, to, data } = columns;
+        self.change(DROP_BEFORE, &[&scope, &tasks, &numbers]).await?;
+        self.change(SQUASH, &[&scope, &tasks, &numbers, &kinds, &to, &data]).await.map(drop)
     }
 
     async fn restore(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<(), Fault> {
@@ -343,7 +297,8 @@ impl Upkeep for PostgresTx {
     }
 
     async fn restore_event(&mut self, event: &Event) -> Result<(), Fault> {
-        self.write_event(event, Some(event.seq)).await.map(drop)
+        let values = Values::default().event(event).add(event.seq.cast_signed());
+        self.change(sql::RESTORE_EVENT, &values.refs()).await.map(drop)
     }
 
     async fn restored(&mut self) -> Result<(), Fault> {

@@ -244,15 +244,9 @@ impl Upkeep for SqliteTx {
     }
 
     async fn restore_event(&mut self, event: &Event) -> Result<(), Fault> {
-        let text = "UPDATE journal SET seq = ?2 WHERE seq = ?1";
-        let given = self.append(event).await?;
-        if given != event.seq {
-            self.change(text, params![given.cast_signed(), event.seq.cast_signed()])?;
-        }
-        Ok(())
+        self.bound(sql::RESTORE_EVENT, |binder| binder.event(event)?.bind(event.seq.cast_signed()).map(drop))
     }
 
-    /// The next number is one more than the highest there is.
     async fn restored(&mut self) -> Result<(), Fault> {
         Ok(())
     }

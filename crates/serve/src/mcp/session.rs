@@ -1,0 +1,173 @@
+//! MCP sessions. A session has an agent name of its own and remembers the leases that it was granted: settling without a
+//! lease id means its own lease, and its end releases what it still holds.
+//!
+//! Over stdio the process is the session. Over HTTP a session begins with `initialize` and ends when the client deletes it,
+//! or after [`SILENCE`] without a request once its last lease has ended. A request of the newer protocol family stands
+//! alone: it has no session.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rota_store::block_on;
+use rota_verbs::{Context, settle};
+
+/// How long a session without a lease may be silent.
+pub const SILENCE: Duration = Duration::from_secs(300);
+
+/// One client, from its `initialize` to its end.
+pub struct Session {
+    agent: String,
+    context: Context,
+    sessions: Arc<Sessions>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether the client has said `initialize`; without it there is no session.
+    has_begun: bool,
+    has_ended: bool,
+    /// Its id over HTTP.
+    id: Option<String>,
+    held: BTreeMap<(String, String), HeldLease>,
+}
+
+/// A lease that a session holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldLease {
+    /// Its id.
+    pub lease: String,
+    /// The agent name that it was claimed under.
+    pub agent: Option<String>,
+    /// When it expires.
+    pub until: Instant,
+}
+
+/// All sessions of a server.
+#[derive(Default)]
+pub struct Sessions {
+    open: Mutex<Vec<Weak<Session>>>,
+    releasing: Mutex<Vec<JoinHandle<()>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sessions {
+    /// A client that may begin a session. `named` is the agent name that the server was started with, where it serves
+    /// this client alone.
+    pub fn client(self: &Arc<Self>, context: &Context, named: Option<String>) -> Arc<Session> {
+        let agent = named.unwrap_or_else(|| {
+            let number = RandomState::new().hash_one(std::process::id());
+            format!("mcp-{number:016x}")
+        });
+        let (context, sessions) = (context.clone(), Arc::clone(self));
+        let session = Arc::new(Session { agent, context, sessions, state: Mutex::default() });
+        let mut open = lock(&self.open);
+        open.retain(|session| session.strong_count() > 0);
+        open.push(Arc::downgrade(&session));
+        session
+    }
+
+    /// Whether the HTTP session of this id holds a lease that has not expired.
+    pub fn holds(&self, id: &str, now: Instant) -> bool {
+        let open: Vec<Arc<Session>> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
+        open.iter().any(|session| {
+            let state = lock(&session.state);
+            state.id.as_deref() == Some(id) && state.held.values().any(|held| held.until > now)
+        })
+    }
+
+    /// Ends every session and waits until what they held is released.
+    pub fn end_all(&self) {
+        let open: Vec<Arc<Session>> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|session| session.end());
+        let releasing = std::mem::take(&mut *lock(&self.releasing));
+        for thread in releasing {
+            // A release that panicked leaves a lease that expires.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Session {
+    /// The client says `initialize`.
+    pub fn begin(&self) {
+        lock(&self.state).has_begun = true;
+    }
+
+    /// The name of the session's agent; none for a request without a session.
+    pub fn agent(&self) -> Option<&str> {
+        lock(&self.state).has_begun.then_some(self.agent.as_str())
+    }
+
+    /// Notes the id that an HTTP client presents.
+    pub fn note_id(&self, id: &str) {
+        lock(&self.state).id.get_or_insert_with(|| id.to_owned());
+    }
+
+    /// Remembers a lease that was granted. False if the session has ended meanwhile: then it is not remembered.
+    pub fn hold(&self, cx: &Context, task: &str, lease: &str, lasts_ms: i64) -> bool {
+        let mut state = lock(&self.state);
+        if state.has_begun && !state.has_ended {
+            let held = HeldLease { lease: lease.to_owned(), agent: cx.agent.clone(), until: after(lasts_ms) };
+            state.held.insert((cx.scope.clone(), task.to_owned()), held);
+        }
+        !state.has_ended
+    }
+
+    /// Notes that a lease was renewed.
+    pub fn extend(&self, scope: &str, task: &str, lasts_ms: i64) {
+        if let Some(held) = lock(&self.state).held.get_mut(&(scope.to_owned(), task.to_owned())) {
+            held.until = after(lasts_ms);
+        }
+    }
+
+    /// The lease that it holds on a task.
+    pub fn held(&self, scope: &str, task: &str) -> Option<HeldLease> {
+        lock(&self.state).held.get(&(scope.to_owned(), task.to_owned())).cloned()
+    }
+
+    /// Forgets a lease that was settled.
+    pub fn forget(&self, scope: &str, task: &str) {
+        lock(&self.state).held.remove(&(scope.to_owned(), task.to_owned()));
+    }
+
+    /// Ends the session and releases what it still holds, in a thread of its own.
+    fn end(&self) {
+        let held = {
+            let mut state = lock(&self.state);
+            state.has_ended = true;
+            std::mem::take(&mut state.held)
+        };
+        if held.is_empty() {
+            return;
+        }
+        let cx = self.context.clone();
+        let thread = std::thread::spawn(move || held.into_iter().for_each(|held| release(&cx, held)));
+        lock(&self.sessions.releasing).push(thread);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The moment after so many milliseconds. A lease may be longer than a process can count.
+fn after(lasts_ms: i64) -> Instant {
+    const LONGEST_MS: i64 = 365 * 86_400_000;
+    Instant::now() + Duration::from_millis(lasts_ms.clamp(0, LONGEST_MS).unsigned_abs())
+}
+
+/// Releases a lease. One that was settled or reclaimed is refused, and one that cannot be released expires.
+fn release(cx: &Context, ((scope, task), held): ((String, String), HeldLease)) {
+    let (lease, agent) = (Some(held.lease), held.agent);
+    let cx = Context { scope, agent, lease, ambient_lease: None, now: None, ..cx.clone() };
+    drop(block_on(settle::release(&cx, &task)));
+}
