@@ -4,11 +4,14 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use expect_test::Expect;
 use rota_store::{AnyStore, Location};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::mcp::client::Http;
@@ -146,7 +149,7 @@ impl Lab {
 
     /// Runs with arguments as they are.
     pub fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Ran {
-        Ran::of(self.command().args(arguments).output().unwrap())
+        feed(self.command().args(arguments), b"")
     }
 
     /// Runs one line of a script.
@@ -236,7 +239,26 @@ pub fn feed(command: &mut Command, input: &[u8]) -> Ran {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A verb that fails early does not read what it is given.
     child.stdin.take().unwrap().write_all(input).ok();
-    Ran::of(child.wait_with_output().unwrap())
+    Ran::of(finished(child))
+}
+
+/// Longer than any command of a test takes on a busy machine.
+const COMMAND_LIMIT: Duration = Duration::from_secs(300);
+
+/// Waits for a process to end. One that hangs is killed, so that its test fails instead of holding up the whole run.
+fn finished(child: Child) -> Output {
+    let pid = Pid::from_child(&child);
+    let (ended, end) = std::sync::mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if end.recv_timeout(COMMAND_LIMIT) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("process {pid:?} did not end within {COMMAND_LIMIT:?}: killed");
+            kill_process(pid, Signal::KILL).ok();
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(ended);
+    watchdog.join().unwrap();
+    output
 }
 
 fn is_variable((name, _): &(&str, &str)) -> bool {
