@@ -16,8 +16,8 @@ pub const BLOCKERS: usize = 20_000;
 pub const DEPTH: u32 = 64;
 /// Tasks in one plan-sync, and in one batch of adds.
 pub const BATCH: usize = 1_000_000;
-/// Children that may be below a loop for its agent to add one with its lease token.
-pub const TOKEN_CHILDREN: usize = 1_000;
+/// Children that may be below a loop for its agent to add more, with its lease token or by `children.jsonl`.
+pub const AGENT_CHILDREN: usize = 1_000;
 /// Tasks that the agents of one task may create with their lease tokens.
 pub const TOKEN_TASKS: usize = 100;
 /// Leases granted or settled in one transaction.

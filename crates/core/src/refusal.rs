@@ -152,14 +152,14 @@ pub enum Refusal {
         /// The store's clock.
         clock: UnixMillis,
     },
-    /// The agent of a task has added as many tasks as its lease token allows.
-    #[error("task '{id}' has {count} {what}, and a lease token may not add more than {limit}")]
-    TokenLimit {
-        /// The task of the lease.
+    /// An agent would add more tasks than it may, with its lease token or by `children.jsonl`.
+    #[error("task '{id}' would have {count} {what}: its agent may add at most {limit}")]
+    AgentLimit {
+        /// The agent's task.
         id: TaskId,
         /// `children` or `created tasks`.
         what: &'static str,
-        /// How many there are.
+        /// How many there would be.
         count: usize,
         /// How many there may be.
         limit: usize,
@@ -308,7 +308,7 @@ impl Refusal {
             Self::HolderRequired { .. } => "holder_required",
             Self::ForceUnderLease => "force_under_lease",
             Self::NowAhead { .. } => "now_ahead",
-            Self::TokenLimit { .. } => "token_limit",
+            Self::AgentLimit { .. } => "agent_limit",
             Self::AgentsMayNotCreate { .. } => "agents_may_not_create",
             Self::NotHolder { .. } => "not_holder",
             Self::StaleLease { .. } => "stale_lease",

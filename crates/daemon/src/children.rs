@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 
-use rota_core::{Json, Refusal, TaskId, plan_sync};
+use rota_core::{Json, Refusal, TaskId, limits, plan_sync};
 use rota_store::intents::add::{NewPriority, NewTask};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -51,6 +51,10 @@ fn parse(parent: &Parent<'_>, bytes: &[u8]) -> Result<Vec<NewTask>, Refusal> {
     if let Some(unknown) = plan.unknown_keys.iter().find(|key| !known(key)) {
         let problem = format!("unknown key \"{}\"", rota_core::text::escaped(unknown));
         return Err(Refusal::BadLine { line: 1, problem });
+    }
+    let (count, limit) = (plan.lines.len(), limits::AGENT_CHILDREN);
+    if count > limit {
+        return Err(Refusal::AgentLimit { id: parent.id.clone(), what: "children", count, limit });
     }
     let texts: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     let mut children = Vec::with_capacity(plan.lines.len());
@@ -180,6 +184,20 @@ mod tests {
             let problem = read_text(text).unwrap_err();
             assert!(problem.contains(wanted), "{problem}");
         }
+    }
+
+    #[test]
+    fn too_many_lines_are_refused() {
+        let lines = |count: usize| -> String {
+            (0..count)
+                .map(|number| format!("{{\"id\":\"c{number}\",\"t\":\"C\",\"kind\":\"k\"}}\n"))
+                .collect()
+        };
+        assert_eq!(read_text(&lines(limits::AGENT_CHILDREN)).unwrap().len(), 1_000);
+        assert_eq!(
+            read_text(&lines(limits::AGENT_CHILDREN + 1)).unwrap_err(),
+            "children.jsonl: task 'p' would have 1001 children: its agent may add at most 1000"
+        );
     }
 
     /// Bytes that an agent may have written by accident or on purpose: each is children or a refusal that names the file.

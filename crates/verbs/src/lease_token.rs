@@ -221,7 +221,7 @@ pub fn rights_as_markdown() -> String {
     page
 }
 
-const _: () = assert!(limits::TOKEN_CHILDREN == 1_000 && limits::TOKEN_TASKS == 100);
+const _: () = assert!(limits::AGENT_CHILDREN == 1_000 && limits::TOKEN_TASKS == 100);
 
 #[cfg(test)]
 mod tests {

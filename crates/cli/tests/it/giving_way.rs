@@ -208,6 +208,25 @@ fn prompts_say_what_happened() {
     assert!(reason.starts_with("children.jsonl: "), "{reason}");
 }
 
+/// A plan with more children than an agent may add does not pass, adds none of them, and is told why.
+#[test]
+fn too_many_children_are_feedback() {
+    let lab = Lab::new();
+    let agent = r#"cp $ROTA_PROMPT prompt.$ROTA_ITERATION
+most=1001; test $ROTA_ITERATION = 1 || most=2
+for number in $(seq $most); do echo "{\"id\":\"c$number\",\"t\":\"C\",\"kind\":\"other\"}"; done > $ROTA_ARTIFACTS/children.jsonl
+"#;
+    std::fs::write(lab.path().join("agent"), agent).unwrap();
+    configure(&lab, "  plan: {run: [sh, agent]}\n");
+    lab.line("loop add --kind plan --id p").ok();
+    assert_eq!(up_until_idle(&lab).code, 0);
+    assert_eq!(states(&lab), ["c1 pending", "c2 pending", "p complete"]);
+    let told = "children.jsonl: task 'p' would have 1001 children: its agent may add at most 1000";
+    let second = read(lab.path().join("prompt.2"));
+    assert!(second.contains(&format!("- iteration 1: not passed: {told}")), "{second}");
+    assert_eq!(show(&lab, "p")["iterations"][0]["reason"], told);
+}
+
 /// An artifact that is removed before the child starts is noticed by the grant, which journals it.
 #[test]
 fn an_artifact_that_is_gone_holds_the_child() {

@@ -396,7 +396,7 @@ fn problem(said: &Said) -> Problem {
             | "entry_not_found" | "unknown_queue" | "unknown_dependency",
         ) => StatusCode::NOT_FOUND,
         (_, _, "bad_value" | "bad_name" | "bad_line" | "bad_policy" | "now_ahead") => StatusCode::BAD_REQUEST,
-        (_, _, "agents_may_not_create" | "token_limit" | "force_under_lease") => StatusCode::FORBIDDEN,
+        (_, _, "agents_may_not_create" | "agent_limit" | "force_under_lease") => StatusCode::FORBIDDEN,
         _ => StatusCode::CONFLICT,
     };
     Problem::said(status, said)

@@ -7,6 +7,7 @@ use super::{Lab, Subject};
 use crate::intents::Call;
 use crate::intents::add::{Add, NewTask};
 use crate::intents::claim::ClaimById;
+use crate::intents::iterate::Complete;
 use crate::intents::lease_token::{CreateLinked, CurrentLease, Kinship, LeaseLookup};
 use crate::intents::loops::AddLoop;
 use crate::intents::read::Show;
@@ -92,20 +93,20 @@ pub fn agents_create_linked_tasks<S: Subject>(subject: &S) {
         assert_eq!(filed.discovered_from, Some(id("own")));
     }
     assert_eq!(lab.task("own").filed as usize, limits::TOKEN_TASKS);
-    assert!(matches!(lab.refused(&create(new("more"))), Refusal::TokenLimit { what: "created tasks", .. }));
+    assert!(matches!(lab.refused(&create(new("more"))), Refusal::AgentLimit { what: "created tasks", .. }));
     let late = lab.task("own");
     lab.must(at(2), "own", done(holder(&late)));
     assert!(matches!(lab.refused(&create(new("late"))), Refusal::NotActive { .. }));
     lab.check();
 }
 
-/// An agent adds a bounded number of children below its own loop.
+/// An agent adds a bounded number of children below its own loop, by its token and by completing it together.
 pub fn agents_add_a_bounded_number_of_children<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
     lab.add(at(0), &[in_queue("p", "loops")]);
     let parent = lab.take(at(0), "p");
     let child = |number: usize| NewTask { parent: Some(id("p")), ..in_queue(&format!("c{number}"), "loops") };
-    let first: Vec<NewTask> = (1..limits::TOKEN_CHILDREN).map(child).collect();
+    let first: Vec<NewTask> = (1..limits::AGENT_CHILDREN).map(child).collect();
     lab.add(at(1), &first);
     let add = |number, by_token| AddLoop {
         call: lab.call(at(2)),
@@ -113,8 +114,23 @@ pub fn agents_add_a_bounded_number_of_children<S: Subject>(subject: &S) {
         lease: Some(lease(&parent)),
         by_token,
     };
-    lab.ok(&add(limits::TOKEN_CHILDREN, true));
-    let refused = lab.refused(&add(limits::TOKEN_CHILDREN + 1, true));
-    assert!(matches!(refused, Refusal::TokenLimit { what: "children", .. }), "{refused:?}");
-    lab.ok(&add(limits::TOKEN_CHILDREN + 1, false));
+    let complete = |numbers: &[usize]| Complete {
+        call: lab.call(at(3)),
+        lease: lease(&parent),
+        result: None,
+        upstream: None,
+        children: numbers.iter().map(|number| child(*number)).collect(),
+        triggered: vec![],
+        then: None,
+    };
+    let refused = lab.refused(&complete(&[limits::AGENT_CHILDREN, limits::AGENT_CHILDREN + 1]));
+    assert!(matches!(refused, Refusal::AgentLimit { count: 1_001, limit: 1_000, .. }), "{refused:?}");
+    assert_eq!(lab.task("p").status, Status::Active);
+    lab.ok(&add(limits::AGENT_CHILDREN, true));
+    let refused = lab.refused(&add(limits::AGENT_CHILDREN + 1, true));
+    assert!(matches!(refused, Refusal::AgentLimit { what: "children", .. }), "{refused:?}");
+    assert!(matches!(lab.refused(&complete(&[limits::AGENT_CHILDREN + 1])), Refusal::AgentLimit { .. }));
+    lab.ok(&add(limits::AGENT_CHILDREN + 1, false));
+    // Without new children it is done.
+    lab.ok(&complete(&[]));
 }

@@ -11,7 +11,7 @@ use rota_core::{Caller, Json, LeaseId, Refusal, Status, Task, TaskId, UnixMillis
 use super::add::{NewTask, add_all, inheriting};
 use super::claim::{ArtifactCheck, Claim, Grant, How, grant_by, grant_with_room};
 use super::upstreams::Upstreams;
-use super::{Call, Cx, blocks, edges, find_queue, find_task, write};
+use super::{Call, Cx, blocks, edges, find_queue, find_task, lease_token, write};
 use crate::fault::{Error, Outcome};
 use crate::store::{Access, Intent};
 use crate::tx::{AnyTx, Filter, Row, Tx};
@@ -152,6 +152,9 @@ impl Complete {
             written.insert(task.id.clone(), task);
         }
         let new: Vec<NewTask> = new.into_iter().cloned().collect();
+        if !new.is_empty() {
+            lease_token::check_children(tx, cx, &parent.id, new.len()).await?;
+        }
         for task in add_all(tx, cx, &new).await? {
             written.insert(task.id.clone(), task);
         }

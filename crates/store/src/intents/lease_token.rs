@@ -119,10 +119,10 @@ impl Intent for CreateLinked {
         if !cx.policy(&self.task.queue).agents_may_create {
             return Err(Refusal::AgentsMayNotCreate { queue: self.task.queue.clone() }.into());
         }
-        let (count, limit) = (own.task.filed as usize, limits::TOKEN_TASKS);
-        if count >= limit {
+        let (count, limit) = (own.task.filed as usize + 1, limits::TOKEN_TASKS);
+        if count > limit {
             let id = own.task.id;
-            return Err(Refusal::TokenLimit { id, what: "created tasks", count, limit }.into());
+            return Err(Refusal::AgentLimit { id, what: "created tasks", count, limit }.into());
         }
         let new = NewTask { discovered_from: Some(own.task.id.clone()), ..self.task.clone() };
         let added = add_all(tx, &cx, &[new]).await?.pop();
@@ -146,11 +146,11 @@ pub(super) async fn held<T: Tx>(tx: &mut T, cx: &Cx, lease: &LeaseId) -> Outcome
     Ok(row)
 }
 
-/// Refuses another child below a loop that has as many as a lease token may add.
-pub(super) async fn check_children<T: Tx>(tx: &mut T, cx: &Cx, parent: &TaskId) -> Outcome<()> {
-    let (count, limit) = (tx.children(&cx.scope, parent).await?.len(), limits::TOKEN_CHILDREN);
-    if count < limit {
+/// Refuses children that an agent adds below its loop if there would be too many.
+pub(super) async fn check_children<T: Tx>(tx: &mut T, cx: &Cx, parent: &TaskId, added: usize) -> Outcome<()> {
+    let (count, limit) = (tx.children(&cx.scope, parent).await?.len() + added, limits::AGENT_CHILDREN);
+    if count <= limit {
         return Ok(());
     }
-    Err(Refusal::TokenLimit { id: parent.clone(), what: "children", count, limit }.into())
+    Err(Refusal::AgentLimit { id: parent.clone(), what: "children", count, limit }.into())
 }

@@ -51,7 +51,7 @@ impl Intent for AddLoop {
         let child = NewTask { parent_iteration: Some(parent.task.iteration), ..self.task.clone() };
         let old = tx.lock_tasks(&cx.scope, std::slice::from_ref(&child.id)).await?.pop();
         if self.by_token && old.is_none() {
-            lease_token::check_children(tx, &cx, &lease.task).await?;
+            lease_token::check_children(tx, &cx, &lease.task, 1).await?;
         }
         match old.filter(|row| iterate::is_earlier_child(row, &parent.task)) {
             Some(row) => iterate::revive(tx, &cx, &row, &child, parent.task.priority).await,
