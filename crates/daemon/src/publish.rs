@@ -25,6 +25,20 @@ pub struct Publication {
     pub not_mirrored: Option<String>,
 }
 
+impl Publication {
+    /// What the operator should know of it, one line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let differs = self.differs.as_ref().map(|changes| {
+            format!(
+                "rota.yml differs from the published policy, which decides (--publish publishes it): {changes}"
+            )
+        });
+        let not_mirrored =
+            self.not_mirrored.as_ref().map(|error| format!("published, but not mirrored: {error}"));
+        differs.into_iter().chain(not_mirrored).collect()
+    }
+}
+
 /// Publishes what the file says, if it may and the file says something else. The copy goes to `copy`.
 pub async fn publish(
     store: &AnyStore,

@@ -8,6 +8,7 @@ use rota_core::cycle::FailureCode;
 use rota_daemon::config::{LoopKind, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind};
 use rota_daemon::desk::Desk;
 use rota_daemon::folders::Folders;
+use rota_daemon::publish::publish;
 use rota_daemon::signals::{Hangup, Signals};
 use rota_daemon::sources::gitea::Gitea;
 use rota_daemon::sources::github::GitHub;
@@ -19,9 +20,8 @@ use rota_daemon::supervisor::state_file::{self, StateError, StateFile};
 use rota_daemon::supervisor::{self, Shared, Stop, Told, Until};
 use rota_store::intents::Call;
 use rota_store::intents::issues::{PinGovernance, ReadRecord};
-use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
-use rota_store::{AnyStore, Secret, Store, block_on};
-use rota_verbs::{Context, Payload, mirror};
+use rota_store::{AnyStore, Secret};
+use rota_verbs::{Context, Payload};
 use serde::{Deserialize, Serialize};
 
 use super::number;
@@ -312,28 +312,14 @@ impl Cycles<'_> {
         self.until == Until::Cycles(0)
     }
 
-    /// What rota.yml says about the policy counts from here on; on a server only if that is wanted.
+    /// Publishes what `rota.yml` says about the policy, on a server only with `--publish`.
     fn publish(&self, cx: &Context, agent: String) -> CliResult<()> {
         let call = Call { actor: Some(agent), ..cx.call() };
-        let current = CurrentPolicy { call: call.clone() };
-        let (current, _) = block_on(cx.store.perform(&current))?;
-        let wanted = locate::configured(self.common)?.config.apply_to(&current.policy);
-        let wanted = wanted.map_err(rota_core::Refusal::from)?;
-        if wanted == current.policy {
-            return Ok(());
-        }
-        if matches!(cx.store, AnyStore::Postgres(_)) && !self.args.publish {
-            return output::warn(
-                "rota.yml says something else about the policy than what is published (--publish)",
-            );
-        }
-        let based_on = Some(current.version.clone());
-        block_on(cx.store.perform(&PublishPolicy { call: call.clone(), policy: wanted, based_on }))?;
+        let config = locate::configured(self.common)?.config;
+        let may_publish = self.args.publish || !matches!(cx.store, AnyStore::Postgres(_));
         let file = locate::policy_file(self.common)?;
-        match block_on(mirror::write(cx, &file)) {
-            Ok(_) => Ok(()),
-            Err(error) => output::warn(&format!("published, but not mirrored: {error}")),
-        }
+        let published = self.runtime.block_on(publish(&cx.store, &call, &config, may_publish, &file))?;
+        published.warnings().iter().try_for_each(|warning| output::warn(warning))
     }
 }
 

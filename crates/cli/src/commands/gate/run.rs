@@ -131,9 +131,7 @@ async fn policy_of(
         return Ok(cx.store.perform_beside(CurrentPolicy { call: call.clone() }).await?.0);
     };
     let published = publish(&cx.store, call, whole, true, copy).await?;
-    if let Some(error) = published.not_mirrored {
-        output::warn(&format!("published, but not mirrored: {error}"))?;
-    }
+    published.warnings().iter().try_for_each(|warning| output::warn(warning))?;
     Ok(published.policy)
 }
 
@@ -178,15 +176,9 @@ pub fn alone(common: &Common, config: &GatewayConfig, may_publish: bool) -> CliR
 
 /// On a server the published policy decides, and the operator should know where the file says something else.
 async fn warn_if_different(cx: &Context, whole: &Config) -> CliResult<()> {
-    let current = CurrentPolicy { call: Call::in_scope(&cx.scope) };
-    let current = cx.store.perform_beside(current).await?.0;
-    let wanted = whole.apply_to(&current.policy).map_err(rota_core::Refusal::from)?;
-    let changes = rota_verbs::policy::between(Some(&current.policy), &wanted);
-    if changes.total == 0 {
-        return Ok(());
-    }
-    let words = "rota.yml differs from the published policy, which decides (--publish publishes it)";
-    output::warn(&format!("{words}: {}", changes.in_words()))
+    let (call, may_publish) = (Call::in_scope(&cx.scope), false);
+    let published = publish(&cx.store, &call, whole, may_publish, Path::new("")).await?;
+    published.warnings().iter().try_for_each(|warning| output::warn(warning))
 }
 
 /// Keys must not get into a core dump. Each connection is a descriptor, of which the system gives few until it is asked.

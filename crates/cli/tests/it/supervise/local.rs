@@ -1,8 +1,9 @@
 //! Cycles on the local tracker: the exact lines, the state file, the lock, signals, and what cannot be meant.
 
 use expect_test::expect;
+use rota_testbed::Server;
 
-use super::{ended, first_cycle, line, read, repository, start, state, until, write};
+use super::{ended, first_cycle, line, read, repository, repository_on, start, state, until, write};
 use crate::support::{Lab, hangup_is_ignored};
 
 const STATE: &str = "agents/state/scheduler_state.json";
@@ -414,6 +415,17 @@ fn the_policy_of_the_file_is_published() {
     first_cycle(&lab);
     assert!(lab.line("policy show --json").ok().contains("\"maxConcurrent\": 7"));
     assert!(read(&lab, "rota.policy.json").contains("\"maxConcurrent\": 7"));
+    // On a server the published policy decides, and the difference is named, as by the daemon and the gateway.
+    let lab = repository_on(Lab::on(Server::shared().fresh_url()), "source: local");
+    write(&lab, "rota.yml", "supervisor: {source: local}\nconcurrency: {max_loops: 7}\n");
+    let ran = lab.line("supervise --once");
+    let told = "warning: rota.yml differs from the published policy, which decides (--publish publishes it): \
+                queues.loops.maxConcurrent 50 → 7\n";
+    assert!(ran.code == 0 && ran.stderr.contains(told), "{}", ran.stderr);
+    assert!(!lab.line("policy show --json").ok().contains("\"maxConcurrent\": 7"));
+    let ran = lab.line("supervise --once --publish");
+    assert!(ran.code == 0 && !ran.stderr.contains("differs"), "{}", ran.stderr);
+    assert!(lab.line("policy show --json").ok().contains("\"maxConcurrent\": 7"));
 }
 
 /// When nobody reads what it prints, it ends.
