@@ -179,7 +179,7 @@ impl CliError {
             {
                 format!("{} requires a value", flag(&argument))
             }
-            ErrorKind::ArgumentConflict => format!("{} is given twice", flag(&argument)),
+            ErrorKind::ArgumentConflict => conflict(flag(&argument), text(ContextKind::PriorArg).as_deref()),
             ErrorKind::InvalidUtf8 => "an argument is not valid UTF-8".to_owned(),
             _ => first_line(&error.render().to_string()),
         };
@@ -231,6 +231,14 @@ fn missing(error: &clap::Error) -> String {
         Some("<file>") => "missing file".to_owned(),
         Some(_) => "missing shell".to_owned(),
         None => format!("missing {}", wanted.first().map_or("argument", |arg| flag(arg))),
+    }
+}
+
+/// A flag that another one excludes. For clap, a flag given twice is in conflict with itself.
+fn conflict(given: &str, prior: Option<&str>) -> String {
+    match prior.map(flag).filter(|prior| *prior != given) {
+        Some(prior) => format!("{given} and {prior} are mutually exclusive"),
+        None => format!("{given} is given twice"),
     }
 }
 

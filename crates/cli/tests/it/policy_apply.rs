@@ -63,7 +63,14 @@ fn what_a_document_does_not_name_is_not_lost_silently() {
     assert_eq!(queues(&lab)["tasks"]["leaseTtlMs"], 600_000);
     lab.line("policy apply --replace one.json").ok();
     assert_eq!(value(&lab, "policy show")["policy"]["gate"]["burst"], 10);
-    assert_eq!(lab.line("policy apply --merge --replace one.json").code, 1);
+    for (line, told) in [
+        ("policy apply --merge --replace one.json", "error: --merge and --replace are mutually exclusive\n"),
+        ("policy apply --replace one.json --merge", "error: --replace and --merge are mutually exclusive\n"),
+        ("policy apply --merge --merge one.json", "error: --merge is given twice\n"),
+    ] {
+        let refused = lab.line(line);
+        assert!(refused.code == 1 && refused.stderr.starts_with(told), "{line}: {}", refused.stderr);
+    }
 }
 
 #[test]
