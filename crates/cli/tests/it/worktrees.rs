@@ -67,6 +67,26 @@ pub fn ceiling_counts_while_granting() {
     assert!(counts.iter().all(|count| (1..=3).contains(count)), "{counts:?}");
 }
 
+/// A failing loop gives its place to a fresh one, also where worktrees and not slots are the ceiling.
+#[test]
+fn a_failing_loop_gives_its_worktree_place_away() {
+    let lab = prepare(
+        "concurrency: {max-worktrees: 1}\nloops:\n  ralph: {run: 'cd $LAB; echo $ROTA_TASK >> order; case $ROTA_TASK in bad) until test -e go; do sleep 0.02; done; exit 1;; esac', worktree: true, max_iterations: 4, env: {LAB: LABPATH}}\n",
+    );
+    let text = read(lab.path().join("rota.yml")).replace("LABPATH", lab.path().to_str().unwrap());
+    std::fs::write(lab.path().join("rota.yml"), text).unwrap();
+    let daemon = Daemon::start(&lab);
+    lab.line("loop add --kind ralph --id bad").ok();
+    let order = || std::fs::read_to_string(lab.path().join("order")).unwrap_or_default();
+    until("it runs", || order() == "bad\n");
+    lab.line("loop add --kind ralph --id fresh").ok();
+    until("it waits for a worktree", || lab.line("why fresh").ok().contains("all 1 worktrees are in use"));
+    std::fs::write(lab.path().join("go"), "").unwrap();
+    until("both have ended", || states(&lab) == ["bad failed", "fresh complete"]);
+    assert_eq!(order(), "bad\nfresh\nbad\nbad\nbad\n");
+    daemon.down(&lab);
+}
+
 /// Issue 3.5: kept ones do not count, and are named.
 #[test]
 fn kept_worktrees_block_nothing_and_are_named() {

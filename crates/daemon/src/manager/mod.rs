@@ -328,7 +328,7 @@ impl Manager<'_> {
     /// What to begin, if anything may, once so many of those that run have ended.
     fn next(&self, ending: usize) -> Option<Begin> {
         let limit = (self.slots() + ending).saturating_sub(self.running.len());
-        let (limit, kinds) = self.under_worktree_ceiling(limit);
+        let (limit, kinds) = self.under_worktree_ceiling(limit, 0);
         let begin = self.begin_up_to(limit, kinds);
         (begin.claim.limit > 0 && !begin.kinds.is_empty()).then_some(begin)
     }
@@ -336,7 +336,7 @@ impl Manager<'_> {
     /// What may begin in the place of a loop whose iteration did not pass, itself included.
     fn next_beside(&self, iteration: &Iteration) -> Begin {
         let limit = (self.slots() + 1).saturating_sub(self.running.len());
-        let (limit, kinds) = self.under_worktree_ceiling_with(limit, iteration.kind.worktree);
+        let (limit, kinds) = self.under_worktree_ceiling(limit, usize::from(iteration.kind.worktree));
         self.begin_up_to(limit, kinds)
     }
 

@@ -256,7 +256,7 @@ impl Manager<'_> {
                 self.tell(Happening::Ended { id, kind, outcome: "gave way", detail });
             }
         }
-        let is_filled = !granted.is_empty();
+        let is_filled = !granted.is_empty() && !self.is_capped(granted.len());
         self.begin(granted, sent).await;
         Some(is_filled)
     }

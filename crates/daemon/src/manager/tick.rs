@@ -152,16 +152,16 @@ impl Manager<'_> {
         }
     }
 
-    /// Which kinds have a runner, and room on this host. What upstreams allow is looked at by the grant itself.
+    /// Which kinds have a runner, and room on the disk of this host. How many worktrees are free and what upstreams allow is
+    /// looked at when loops are granted.
     fn check_what_may_begin(&mut self) {
         let config = Arc::clone(&self.config);
         let mut kinds: Vec<(&String, &crate::config::LoopKind)> =
             config.loops.iter().filter(|(_, kind)| kind.run.is_some()).collect();
         self.look_at_disk(&config);
-        let configured = kinds.len();
-        let has_worktrees = self.free_worktrees() > 0;
-        kinds.retain(|(_, kind)| !self.disk_is_low && (has_worktrees || !kind.worktree));
-        self.is_held_back = kinds.len() < configured;
+        let is_full = self.free_worktrees() == 0;
+        self.is_held_back = kinds.iter().any(|(_, kind)| self.disk_is_low || (is_full && kind.worktree));
+        kinds.retain(|_| !self.disk_is_low);
         self.kinds = kinds.into_iter().map(|(name, _)| name.clone()).collect();
     }
 

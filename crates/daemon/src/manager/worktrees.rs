@@ -33,36 +33,23 @@ impl Manager<'_> {
         (self.config.max_worktrees as usize).saturating_sub(in_use)
     }
 
-    /// The kinds that may begin now, and how many loops of them. Where loops with a worktree are among them, no more
-    /// than there are free worktrees: whichever are chosen, the ceiling holds.
-    pub(super) fn under_worktree_ceiling(&self, limit: usize) -> (usize, Vec<String>) {
+    /// The kinds that may begin now, and how many loops of them, if `given_back` worktrees were free besides. Where loops
+    /// with a worktree are among them, no more than there are free worktrees: whichever are chosen, the ceiling holds.
+    pub(super) fn under_worktree_ceiling(&self, limit: usize, given_back: usize) -> (usize, Vec<String>) {
         let has_worktree = |kind: &String| self.config.kind(kind).worktree;
         if !self.kinds.iter().any(has_worktree) {
             return (limit, self.kinds.clone());
         }
-        match self.free_worktrees() {
+        match self.free_worktrees() + given_back {
             0 => (limit, self.kinds.iter().filter(|kind| !has_worktree(kind)).cloned().collect()),
             free => (limit.min(free), self.kinds.clone()),
         }
     }
 
-    /// The same for the place of a loop whose iteration did not pass, which it may keep itself.
-    pub(super) fn under_worktree_ceiling_with(
-        &self,
-        limit: usize,
-        has_worktree: bool,
-    ) -> (usize, Vec<String>) {
-        if has_worktree && self.free_worktrees() == 0 {
-            return (1, self.kinds.clone());
-        }
-        let (others, kinds) = self.under_worktree_ceiling(limit.saturating_sub(1));
-        (others + 1, kinds)
-    }
-
     /// Whether so many grants were all that the ceiling let through. Asked before they are begun.
     pub(super) fn is_capped(&self, granted: usize) -> bool {
         let left = self.slots().saturating_sub(self.running.len());
-        granted > 0 && granted < left && self.under_worktree_ceiling(left).0 == granted
+        granted > 0 && granted < left && self.under_worktree_ceiling(left, 0).0 == granted
     }
 
     /// Saves and removes the worktree of a loop that has ended, beside everything else.
