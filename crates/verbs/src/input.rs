@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use rota_core::UnixMillis;
 use rota_core::text::escaped;
+use serde_json::Value;
 
 use crate::Result;
 use crate::context::bad_value;
@@ -37,6 +38,20 @@ pub fn now(text: &str) -> Result<UnixMillis> {
 /// Globs on specs; a blank list is none given.
 pub fn globs(text: Option<String>) -> Option<String> {
     text.filter(|globs| !globs.trim().is_empty())
+}
+
+/// Refuses a text, or a list of texts, that contains NUL: PostgreSQL has no place for it, and no store takes what another
+/// one cannot. Objects are kept as JSON, where it is an escape like any other.
+pub fn without_nul(name: &str, value: &Value) -> Result<()> {
+    let has_nul = |value: &Value| value.as_str().is_some_and(|text| text.contains('\0'));
+    let found = match value {
+        Value::Array(values) => values.iter().any(has_nul),
+        value => has_nul(value),
+    };
+    if found {
+        return Err(bad_value(format!("{} contains a NUL character", escaped(name))).into());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::daemon::everywhere;
+use crate::mcp::client::{Http, Pipes};
 use crate::support::Lab;
 
 fn value(lab: &Lab, line: &str) -> Value {
@@ -30,6 +31,56 @@ fn nul_is_refused_with_line_and_field() {
             ran.stderr
         );
         assert_eq!(value(lab, "task list --all --json")["total"], 0, "nothing was written");
+    });
+}
+
+/// Texts that no command line can hold: those of requests, of tools and of an export.
+#[test]
+fn nul_is_refused_by_every_interface() {
+    everywhere(|lab| {
+        lab.line("task create a 'The first'").ok();
+        let server = Http::serve(lab, &[]);
+        for (method, path, body, told) in [
+            ("GET", "/tasks?assignee=x%00", None, "assignee contains a NUL character"),
+            ("GET", "/tasks?scope=x%00", None, "scope contains a NUL character"),
+            ("GET", "/tasks/x%00", None, "id contains a NUL character"),
+            ("POST", "/tasks", Some(json!({"id": "b", "title": "x\0"})), "title contains a NUL character"),
+            (
+                "POST",
+                "/tasks",
+                Some(json!({"id": "b", "title": "B", "steps": ["\0"]})),
+                "steps contains a NUL character",
+            ),
+        ] {
+            let reply = server.ask(method, path, body.as_ref());
+            assert_eq!((reply.status, &reply.json()["detail"]), (400, &json!(told)), "{method} {path}");
+        }
+        let mut client = Pipes::start(lab, &["--tools", "all"]);
+        for (tool, arguments, told) in [
+            ("rota_task_peek", json!({"specs": "x\0"}), "specs contains a NUL character\n"),
+            ("rota_task_claim", json!({"category": "x\0"}), "category contains a NUL character\n"),
+            (
+                "rota_task_create",
+                json!({"id": "b", "title": "B", "steps": ["\0"]}),
+                "steps contains a NUL character\n",
+            ),
+        ] {
+            let answer = client.call(tool, &arguments);
+            assert_eq!(answer["result"]["content"][0]["text"], told, "{tool}: {answer}");
+        }
+        // A result is JSON, which is kept as it was given.
+        lab.line("task claim a --agent w").ok();
+        lab.run(&["task", "done", "a", "--agent", "w", "--result", r#"{"commit":"x\u0000"}"#]).ok();
+        let exported = lab.line("export").ok();
+        let target = Lab::new();
+        std::fs::write(target.path().join("good"), &exported).unwrap();
+        std::fs::write(target.path().join("bad"), exported.replace("The first", "The \\u0000 first"))
+            .unwrap();
+        let refused = target.line("import bad");
+        let told = "error: line 3: field \"title\" contains a NUL character\n";
+        assert_eq!((refused.code, refused.stderr.as_str()), (1, told));
+        target.line("import good").ok();
+        assert_eq!(value(&target, "task show a --json")["result"], json!({"commit": "x\0"}));
     });
 }
 

@@ -55,6 +55,12 @@ pub fn read(
     } else if !body.is_empty() {
         fields = object(parts, body)?;
         fields.iter_mut().for_each(|(name, value)| make_whole(operation.fields.get(name), value));
+        for (name, value) in &fields {
+            // Only an escape can stand for NUL in JSON.
+            if value.get().contains("\\u0000") {
+                without_nul(name, &serde_json::from_str(value.get()).unwrap_or_default())?;
+            }
+        }
     }
     let mut surroundings = BTreeMap::new();
     for (name, value) in query(parts)? {
@@ -73,6 +79,7 @@ pub fn read(
     for (name, part) in named {
         let text = percent_decode_str(part).decode_utf8();
         let text = text.map_err(|_| bad(format!("the {name} in the path is not valid UTF-8")))?;
+        without_nul(name, &Value::from(&*text))?;
         if fields.insert((*name).to_owned(), typed(&operation.fields[*name], &text)).is_some() {
             return Err(bad(format!("'{name}' is given by the path already")));
         }
@@ -155,9 +162,15 @@ fn query(parts: &Parts) -> std::result::Result<Vec<(String, String)>, Problem> {
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((decoded(name)?, decoded(value)?))
+            let (name, value) = (decoded(name)?, decoded(value)?);
+            without_nul(&name, &Value::from(value.as_str()))?;
+            Ok((name, value))
         })
         .collect()
+}
+
+fn without_nul(name: &str, value: &Value) -> std::result::Result<(), Problem> {
+    input::without_nul(name, value).map_err(|error| problem(&Said::of(&error)))
 }
 
 fn raw(text: &str) -> Box<RawValue> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rota_core::Refusal;
 use rota_core::text::{escaped, nearest};
-use rota_verbs::Result;
+use rota_verbs::{Result, input};
 use serde_json::{Map, Value, json};
 
 /// One argument of a tool.
@@ -62,6 +62,7 @@ impl Argument {
 
     /// The value as a command line would have it.
     fn read(&self, value: &Value) -> Result<String> {
+        input::without_nul(self.name, value)?;
         let text = match (self.kind, value) {
             (_, Value::String(text)) if self.kind != Kind::Flag => Some(text.clone()),
             (Kind::Whole | Kind::Number, Value::Number(number)) => Some(number_text(number)),

@@ -6,6 +6,7 @@ use std::io::BufRead;
 use async_trait::async_trait;
 use rota_core::obstacle::Stage;
 use rota_core::{Refusal, TaskId};
+use serde_json::Value;
 
 use super::carry::{AgentLine, BlockLine, End, FORMAT, Header, Line, PolicyLine, Source};
 use super::{Call, Cx, doctor};
@@ -41,6 +42,7 @@ impl<S: Source> Intent for Import<'_, S> {
             if read.map_err(|source| Fault::Io { path: self.source.path(), source })? == 0 {
                 return Err(bad(number, "the file ends without its last line: it was cut off").into());
             }
+            check_nul(&text, number)?;
             let line =
                 serde_json::from_str(text.trim_end()).map_err(|error| bad(number, error.to_string()))?;
             match (&mut loading, line) {
@@ -52,6 +54,33 @@ impl<S: Source> Intent for Import<'_, S> {
                 (Some(loaded), line) => loaded.take(tx, line, number).await?,
             }
         }
+    }
+}
+
+/// The fields whose values are kept as JSON, where NUL is an escape like any other.
+const JSON_FIELDS: [&str; 3] = ["payload", "result", "data"];
+
+/// Refuses a line with a text that contains NUL: PostgreSQL has no place for it, and no store takes what another one cannot.
+fn check_nul(text: &str, line: usize) -> Result<(), Refusal> {
+    // Only an escape can stand for NUL in JSON. A line that is no JSON is refused by its reader.
+    let Some(value) = text.contains("\\u0000").then(|| serde_json::from_str(text).ok()).flatten() else {
+        return Ok(());
+    };
+    match field_with_nul("", &value) {
+        Some(field) => Err(bad(line, format!("field \"{field}\" contains a NUL character"))),
+        None => Ok(()),
+    }
+}
+
+fn field_with_nul<'a>(name: &'a str, value: &'a Value) -> Option<&'a str> {
+    match value {
+        Value::String(text) => text.contains('\0').then_some(name),
+        Value::Array(values) => values.iter().find_map(|value| field_with_nul(name, value)),
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| !JSON_FIELDS.contains(&name.as_str()))
+            .find_map(|(name, value)| field_with_nul(name, value)),
+        _ => None,
     }
 }
 

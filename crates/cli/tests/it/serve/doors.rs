@@ -42,7 +42,8 @@ fn host_origin_token_path() {
         ("/api/v1/tasks?queue=a&queue=b", &[host, good], 400, "bad_request"),
         ("/api/v1/tasks?queue=%ff", &[host, good], 400, "bad_request"),
         ("/api/v1/tasks/%ff", &[host, good], 400, "bad_request"),
-        ("/api/v1/tasks/%00", &[host, good], 400, "bad_name"),
+        ("/api/v1/tasks/%00", &[host, good], 400, "bad_value"),
+        ("/api/v1/tasks/%01", &[host, good], 400, "bad_name"),
         ("/api/v1/tasks/x", &[host, good], 404, "task_not_found"),
     ] {
         let reply = server.raw("GET", path, headers, "");
