@@ -117,6 +117,33 @@ fn a_blocked_upstream_holds_back_its_loops_only() {
     assert!(daemon.wait().unwrap().success());
 }
 
+/// `rota status` shows the block of an upstream while it lasts, and the ramp after it.
+#[test]
+fn status_shows_block_and_ramp() {
+    let provider = Provider::start(|seen| match seen.number {
+        0 => said(429, &[("retry-after", "4")], "{}"),
+        _ => dialogue::reply(seen),
+    });
+    let lab = lab_with(&provider, "");
+    let text = std::fs::read_to_string(lab.path().join("rota.yml")).unwrap();
+    let text = text.replace("recovery_period_secs: 0", "recovery_period_secs: 300");
+    std::fs::write(lab.path().join("rota.yml"), text).unwrap();
+    let mut command = lab.command();
+    command.arg("up").env("ANTHROPIC_API_KEY", KEY).stderr(std::process::Stdio::null());
+    let mut daemon = command.spawn().unwrap();
+    let place = lab.path().join(".rota/run/gateway");
+    until("the gateway listens", || place.exists() && lab.line("status").code == 0);
+    let status = || lab.line("status").ok();
+    assert!(status().contains("gate anthropic: 0/10 running, 0 queued, rate limited: No\n"), "{}", status());
+    let url = std::fs::read_to_string(&place).unwrap().trim().to_owned();
+    let call = ask(&url, &super::operator(lab.path()));
+    until("status shows the block", || status().contains("rate limited: Yes ("));
+    assert!(answer(call).starts_with("HTTP/1.1 200"));
+    until("status shows the ramp", || status().contains("rate limited: Ramping 1/10\n"));
+    lab.line("down").ok();
+    assert!(daemon.wait().unwrap().success());
+}
+
 /// The commands of `rota work` get tokens of their leases from a gateway that runs here, by whomever it was started.
 #[test]
 fn work_beside_a_gateway() {

@@ -121,6 +121,28 @@ fn the_default_priority_is_used_and_queued_calls_have_a_place() {
     }
 }
 
+/// With the defaults, ten first calls start within a second, and the panel says that nothing is limited.
+#[test]
+fn a_fresh_start_does_not_ramp() {
+    let provider =
+        Provider::start(|_| vec![Step::WaitForOpen].into_iter().chain(said(200, &[], "{}")).collect());
+    let lab = Lab::new();
+    configure(&lab, &provider, "", "");
+    let running = Running::start(&lab);
+    let calls: Vec<_> = (0..10).map(|_| running.ask(&operator(lab.path()))).collect();
+    until("all ten run", || gate(&lab)["running"] == 10);
+    // The burst is used up, so an eleventh call would be paced for a moment even if it had a slot.
+    until("nothing is limited", || {
+        lab.line("gate status").ok().contains("Running: 10/10  Queued: 0  Rate Limited: No")
+    });
+    provider.open();
+    for call in calls {
+        let answer = answer(call);
+        let wait = answer.lines().find_map(|line| line.strip_prefix("x-rota-wait-ms: ")).unwrap();
+        assert!(wait.trim().parse::<u64>().unwrap() < 1_000, "{answer}");
+    }
+}
+
 /// On a server the published policy decides unless the operator publishes the file's; a running gate follows it there, too.
 #[test]
 fn on_a_server_the_published_policy_decides() {

@@ -172,6 +172,12 @@ fn seen_over_http(lab: &Lab) {
     for line in [
         "rota_gate_slots{upstream=\"anthropic\"} 10\n",
         "rota_gate_window_size{upstream=\"anthropic\",group=",
+        "rota_gate_scheduled_total{upstream=\"anthropic\"} 2\n",
+        "rota_gate_completed_total{upstream=\"anthropic\"} 2\n",
+        "rota_gate_rate_limited_total{upstream=\"anthropic\"} 0\n",
+        "rota_gate_cancelled_total{upstream=\"anthropic\"} 0\n",
+        "rota_gate_run_seconds_total{upstream=\"anthropic\"} ",
+        "rota_gate_wait_seconds_total{upstream=\"anthropic\"} ",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
