@@ -355,6 +355,12 @@ esac
         daemon.down(lab);
         assert!(!ran().contains("a 2\n"), "{}", ran());
         assert_eq!(show(lab, "a")["parentIteration"], 2);
+        // The child whose artifact changed comes from the new one.
+        let b = show(lab, "b");
+        assert_eq!(
+            (&b["parentIteration"], &b["triggeredBy"]),
+            (&2.into(), &"iterations/002/artifacts/b.md".into())
+        );
         assert_eq!(lab.line("doctor").code, 0);
     });
 }
