@@ -26,7 +26,7 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// What the operator should know of it, one line each.
+    /// Warnings for the operator, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let differs = self.differs.as_ref().map(|changes| {
             format!(

@@ -312,7 +312,7 @@ impl Cycles<'_> {
         self.until == Until::Cycles(0)
     }
 
-    /// Publishes what `rota.yml` says about the policy, on a server only with `--publish`.
+    /// Publishes the policy of `rota.yml`, on PostgreSQL only with `--publish`.
     fn publish(&self, cx: &Context, agent: String) -> CliResult<()> {
         let call = Call { actor: Some(agent), ..cx.call() };
         let config = locate::configured(self.common)?.config;

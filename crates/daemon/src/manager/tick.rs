@@ -152,8 +152,8 @@ impl Manager<'_> {
         }
     }
 
-    /// Which kinds have a runner, and room on the disk of this host. How many worktrees are free and what upstreams allow is
-    /// looked at when loops are granted.
+    /// Notes the kinds that have a runner, none of them while the disk of this host is nearly full. Free worktrees and the
+    /// limits of upstreams are counted when loops are granted.
     fn check_what_may_begin(&mut self) {
         let config = Arc::clone(&self.config);
         let mut kinds: Vec<(&String, &crate::config::LoopKind)> =
