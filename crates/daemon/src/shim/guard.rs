@@ -227,8 +227,11 @@ impl Guard {
         let timeout = timeout_ms.map(|timeout| agent.started.after(Duration::from_millis(timeout)));
         loop {
             self.reap(agent);
+            // Looked for after reaping: an agent may stop its shim before the shim first waits, and the signals that came
+            // while the shim was stopped were all delivered before it could reap anything. The end of such an agent is not
+            // its own doing.
+            self.notice_stop();
             let now = BootTime::now();
-            // Before the end of the agent, which is not its own doing then.
             if self.was_stopped {
                 return Ok(Why::ShimStopped);
             }
@@ -358,15 +361,21 @@ impl Guard {
     fn take_signals(&mut self) {
         let mut buffer = [0; 64];
         while matches!((&self.child_ended).read(&mut buffer), Ok(count) if count > 0) {}
-        while matches!((&self.continued).read(&mut buffer), Ok(count) if count > 0) {
-            self.was_stopped = true;
-        }
+        self.notice_stop();
         while let Ok(count) = (&self.told_to_end).read(&mut buffer) {
             if count == 0 {
                 break;
             }
             let urgency = if self.orders.end.is_none() && count == 1 { Urgency::Ask } else { Urgency::Tell };
             self.orders.end = self.orders.end.max(Some(urgency));
+        }
+    }
+
+    /// Notes whether the shim was continued since the last look, and so had been stopped.
+    fn notice_stop(&mut self) {
+        let mut buffer = [0; 64];
+        while matches!((&self.continued).read(&mut buffer), Ok(count) if count > 0) {
+            self.was_stopped = true;
         }
     }
 
