@@ -67,6 +67,22 @@ fn the_same_without_a_daemon() {
     });
 }
 
+/// An agent that kills its shim gains nothing either, also where no daemon is alive to see it.
+#[test]
+fn an_agent_that_kills_its_shim_without_a_daemon() {
+    as_both_users(|lab| {
+        publish(lab, LONG_LEASE);
+        configure(lab, &STOPS_SHIM.replace("-STOP", "-KILL"));
+        let mut daemon = begin(lab);
+        daemon.kill9();
+        go(lab);
+        until("nothing is left", || started_for(lab).is_empty());
+        let daemon = Daemon::start(lab);
+        until("the next daemon settles it", || !states(lab).contains(&"r running".to_owned()));
+        daemon.down(lab);
+    });
+}
+
 /// With the watcher stopped too, the daemon gets no answer from the shim: it does not renew the lease, and ends the agent
 /// when the shim should have.
 #[test]

@@ -5,8 +5,8 @@
 //! daemon, and its three streams); then the text, the path of the run's record and each variable, every one ended by a zero.
 //!
 //! It also watches its shims: it is their parent, and the kernel reports to a parent that a child was stopped. An agent of
-//! the same user can send SIGSTOP to its shim, which then enforces no limit. The agent is ended in that moment, whether or not the
-//! daemon is alive.
+//! the same user can send SIGSTOP or SIGKILL to its shim, which then enforces no limit. The agent is ended in that moment,
+//! whether or not the daemon is alive.
 //!
 //! It ends when its daemon and its last shim have.
 
@@ -261,7 +261,7 @@ impl Shims {
         self.records.insert(pid, (record, false));
     }
 
-    /// Takes note of all that changed: reaps shims that ended, ends the runs of those that were stopped.
+    /// Takes note of all that changed: reaps shims that ended, ends the runs of those that were stopped or killed.
     fn look_after(&mut self, child_changed: &UnixStream) {
         let mut buffer = [0; 64];
         let mut reader = child_changed;
@@ -269,8 +269,10 @@ impl Shims {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             if status.stopped() {
                 self.stopped(pid);
-            } else {
-                self.records.remove(&pid.as_raw_nonzero().get());
+            } else if let Some((record, _)) = self.records.remove(&pid.as_raw_nonzero().get())
+                && status.signaled()
+            {
+                end_below(&record, None);
             }
         }
     }
@@ -279,16 +281,20 @@ impl Shims {
     /// second stop comes from outside the run, and ends the shim too.
     fn stopped(&mut self, pid: Pid) {
         let Some((record, was_stopped)) = self.records.get_mut(&pid.as_raw_nonzero().get()) else { return };
-        // The record may be gone with the folder; who descends from the shim is known without it.
-        let written = RunRecord::at(record.clone()).read().unwrap_or_default();
-        let shim = Identity::of(pid.as_raw_nonzero().get().unsigned_abs());
-        let mut began = written.began.unwrap_or_default();
-        began.shim = began.shim.or(shim);
-        end_without_shim(&written.run.map(|run| run.marker).unwrap_or_default(), Some(&began));
+        end_below(record, Identity::of(pid.as_raw_nonzero().get().unsigned_abs()));
         let signal = if std::mem::replace(was_stopped, true) { Signal::KILL } else { Signal::CONT };
         // One that was killed meanwhile needs neither.
         let _sent = kill_process(pid, signal);
     }
+}
+
+/// Ends a run without its shim. The record may be gone with the folder; the descendants of a shim that is alive are known
+/// without it.
+fn end_below(record: &Path, shim: Option<Identity>) {
+    let written = RunRecord::at(record.to_owned()).read().unwrap_or_default();
+    let mut began = written.began.unwrap_or_default();
+    began.shim = began.shim.or(shim);
+    end_without_shim(&written.run.map(|run| run.marker).unwrap_or_default(), Some(&began));
 }
 
 /// What is asked next; none when nobody is left to ask.
