@@ -114,7 +114,6 @@ fn check(lab: &Lab, log: &str) {
 }
 
 #[test]
-#[ignore = "open defect: `rota up --until-idle` did not end in this test; the cause is not known"]
 fn planted_files_of_every_type() {
     let lab = prepare();
     let ran = up_until_idle(&lab);
@@ -124,7 +123,6 @@ fn planted_files_of_every_type() {
 
 /// The same where the daemon is nobody in particular.
 #[test]
-#[ignore = "open defect: `rota up --until-idle` did not end in this test; the cause is not known"]
 fn planted_files_of_every_type_as_an_ordinary_user() {
     if !rustix::process::geteuid().is_root() {
         return;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rota_testbed::Server;
 
-use crate::support::{Lab, Ran};
+use crate::support::{Lab, Ran, feed};
 
 /// Nothing here takes this long, however busy the machine.
 pub const TOO_LONG: Duration = Duration::from_secs(240);
@@ -27,20 +27,7 @@ pub fn configure(lab: &Lab, loops: &str) {
 }
 
 pub fn up_until_idle(lab: &Lab) -> Ran {
-    let mut child = lab
-        .command()
-        .args(["up", "--until-idle", "--publish"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_for(&mut child);
-    let output = child.wait_with_output().unwrap();
-    Ran {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    feed(lab.command().args(["up", "--until-idle", "--publish"]), b"")
 }
 
 pub fn wait_for(child: &mut Child) {
