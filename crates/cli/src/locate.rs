@@ -1,5 +1,6 @@
 //! Where things are: the git root, the store, the configuration; who asks, and from which host.
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -193,8 +194,16 @@ fn server(common: &Common, configured: &Configured, base: &Path, address: &str) 
     Ok(Desk::Server(Box::new(Remote { endpoint, surroundings })))
 }
 
+/// Reads a small file of `.rota` or `.git` that has one line.
+pub fn read_note(path: &Path) -> std::io::Result<String> {
+    const NOTE_BYTES: u64 = 4_096;
+    let mut text = String::new();
+    rota_store::open_regular(path)?.take(NOTE_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 fn kept_token(file: &Path) -> CliResult<String> {
-    match std::fs::read_to_string(file) {
+    match read_note(file) {
         Ok(text) => Ok(text.trim().to_owned()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(CliError::Io(format!(
             "a rota serve wants a token: set ROTA_TOKEN to the text of its .rota/token (there is no {})",
@@ -306,9 +315,9 @@ pub fn git_root(from: &Path) -> Option<PathBuf> {
         return Some(root.to_owned());
     }
     // A linked work tree's `.git` is a file that names a folder inside the main one's.
-    let text = std::fs::read_to_string(&dot_git).ok()?;
+    let text = read_note(&dot_git).ok()?;
     let folder = root.join(text.strip_prefix("gitdir:")?.trim());
-    let common = std::fs::read_to_string(folder.join("commondir")).ok();
+    let common = read_note(&folder.join("commondir")).ok();
     let main = common.and_then(|common| folder.join(common.trim()).canonicalize().ok());
     let main = main.and_then(|git| git.parent().map(Path::to_owned).filter(|_| git.ends_with(".git")));
     Some(main.unwrap_or_else(|| root.to_owned()))

@@ -1,7 +1,7 @@
 //! The control socket: `.rota/run/rota.sock`, for this user only. One line asks, one line answers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -67,11 +67,10 @@ impl RunFolder {
     /// Takes the folder for one daemon; none if another has it. Held until dropped.
     pub fn take(&self) -> io::Result<Option<Held>> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        let lock = std::fs::File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.0.join("rota.lock"))?;
+        let lock = rota_store::open_own(
+            std::fs::File::options().create(true).truncate(false).write(true).mode(0o600),
+            &self.0.join("rota.lock"),
+        )?;
         let begun = Instant::now();
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -96,7 +95,7 @@ impl RunFolder {
 
     /// Whether a daemon has it.
     pub fn is_taken(&self) -> bool {
-        let Ok(lock) = std::fs::File::open(self.0.join("rota.lock")) else { return false };
+        let Ok(lock) = rota_store::open_regular(&self.0.join("rota.lock")) else { return false };
         flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
     }
 

@@ -25,7 +25,10 @@ mod watch;
 
 pub use any::{AnyStore, Location};
 pub use fault::{Error, Fault, Outcome};
-pub use files::{GROUP, PRIVATE, create_private, make_rota_folder, make_whole, part_of};
+pub use files::{
+    GROUP, PRIVATE, create_private, make_rota_folder, make_whole, open_own, open_regular, part_of,
+    replace_for_owner,
+};
 pub use in_context::InContext;
 pub use secret::Secret;
 pub use store::{Access, Intent, Pending, Store, Work, block_on, run_here, runtime, use_runtime};

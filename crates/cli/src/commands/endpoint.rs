@@ -44,7 +44,7 @@ impl Endpoint {
         let failed = |error: std::io::Error| CliError::Io(format!("{}: {error}", note.display()));
         let first = if matches!(served, Served::Api(..)) { PORT } else { 0 };
         let endpoint = Self::open(listener(&note, first).await.map_err(failed)?, cx, served)?;
-        std::fs::write(&note, format!("{}\n", endpoint.url)).map_err(failed)?;
+        rota_store::replace_for_owner(&note, format!("{}\n", endpoint.url).as_bytes()).map_err(failed)?;
         Ok(endpoint)
     }
 
@@ -94,7 +94,7 @@ impl Drop for Endpoint {
 
 /// Listens on the noted address of an earlier daemon, else on the first port, else on any.
 async fn listener(note: &Path, first: u16) -> std::io::Result<TcpListener> {
-    let before = std::fs::read_to_string(note).ok().and_then(|url| {
+    let before = locate::read_note(note).ok().and_then(|url| {
         let address: SocketAddr = url.trim().strip_prefix("http://")?.parse().ok()?;
         address.ip().is_loopback().then_some(address)
     });

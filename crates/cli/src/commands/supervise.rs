@@ -210,7 +210,7 @@ fn token_file(path: &Path, allows_shared: bool) -> CliResult<String> {
     use std::os::unix::fs::PermissionsExt;
     let failed =
         |error: std::io::Error| CliError::Io(format!("supervisor.token_file {}: {error}", path.display()));
-    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let mut file = rota_store::open_regular(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode();
     if mode & 0o077 != 0 && !allows_shared {
         return Err(CliError::Io(format!(

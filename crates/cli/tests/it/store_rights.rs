@@ -75,9 +75,10 @@ fn a_group_may_read() {
     let rota = lab.path().join(".rota");
     assert_eq!(mode_of(&rota), 0o750);
     under(&lab, "077", "task create a A").ok();
-    for suffix in ["", "-wal", "-shm", "-turn"] {
+    for suffix in ["", "-wal", "-shm"] {
         assert_eq!(mode_of(rota.join(format!("rota.db{suffix}"))), 0o640, "{suffix}");
     }
+    assert_eq!(mode_of(rota.join("rota.db-turn")), 0o600, "a lock is for writers");
     let private = Lab::new();
     private.line("task create a A").ok();
     let refused = private.line("init --group");
@@ -136,10 +137,12 @@ fn a_reader_without_the_right_to_write() {
         let ran = as_other(&lab, NOBODY, NOBODY, line);
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{line}");
     }
-    let mut flock = Command::new("flock");
     let turn = lab.path().join(".rota/rota.db-turn");
-    let held = flock.args(["-n"]).arg(&turn).arg("true").uid(NOBODY).gid(NOBODY).output();
-    assert!(held.is_ok_and(|output| !output.status.success()), "the turnstile is not theirs");
+    for group in [NOBODY, ours] {
+        let mut flock = Command::new("flock");
+        let held = flock.args(["-n"]).arg(&turn).arg("true").uid(NOBODY).gid(group).output();
+        assert!(held.is_ok_and(|output| !output.status.success()), "the turnstile is not theirs");
+    }
 }
 
 /// A new `.rota` survives a power cut: the folder that it lies in is made durable, and so is the database's name.
@@ -181,6 +184,8 @@ fn a_running_daemon() {
     let daemon = Daemon::start(&lab);
     until("it runs", || states(&lab) == ["a running"]);
     let run = lab.path().join(".rota/run");
-    assert_eq!((mode_of(&run), mode_of(run.join("rota.sock"))), (0o700, 0o600));
+    for (path, mode) in modes(&run) {
+        assert_eq!(mode, if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+    }
     daemon.down(&lab);
 }

@@ -74,7 +74,7 @@ impl Config {
         use std::io::Read;
         let failed = |error| ConfigError::Read { file: path.to_owned(), source: error };
         let mut text = String::new();
-        let file = std::fs::File::open(path).map_err(failed)?;
+        let file = rota_store::open_regular(path).map_err(failed)?;
         file.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > FILE_BYTES {
             return Err(ConfigError::TooLong { file: path.to_owned(), limit: FILE_BYTES });

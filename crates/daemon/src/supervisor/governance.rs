@@ -157,7 +157,7 @@ pub fn log(file: &Path, violations: &[Violation], now: UnixMillis) -> io::Result
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let mut log = File::options().create(true).append(true).open(file)?;
+    let mut log = rota_store::open_own(File::options().create(true).append(true), file)?;
     log.write_all(text.as_bytes())?;
     log.sync_data()
 }

@@ -56,12 +56,11 @@ impl StateFile {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(beside(path, ".lock"))
-            .map_err(failed)?;
+        let lock = rota_store::open_own(
+            File::options().create(true).truncate(false).write(true),
+            &beside(path, ".lock"),
+        )
+        .map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StateError::Taken { path: path.to_owned() }),
@@ -73,7 +72,7 @@ impl StateFile {
     pub fn read_or_make(&self, interval_secs: u64) -> Result<State, StateError> {
         let failed = |source| StateError::Io { path: self.path.clone(), source };
         let mut bytes = Vec::new();
-        match File::open(&self.path) {
+        match rota_store::open_regular(&self.path) {
             Ok(file) => file.take(STATE_BYTES).read_to_end(&mut bytes).map_err(failed)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let state = State::fresh(interval_secs);
@@ -86,7 +85,7 @@ impl StateFile {
             let digest = sha2::Sha256::digest(&bytes);
             let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
             let copy = beside(&self.path, &format!(".corrupt-{hash}"));
-            match std::fs::write(&copy, &bytes) {
+            match write_new(&copy, &bytes) {
                 Ok(()) => StateError::Corrupt { path: self.path.clone(), problem, copy },
                 Err(source) => StateError::Io { path: copy, source },
             }
@@ -96,8 +95,8 @@ impl StateFile {
     /// Replaces it: a crash leaves the old one or the new one.
     pub fn write(&self, state: &State) -> Result<(), StateError> {
         let part = beside(&self.path, ".part");
-        let written = File::create(&part).and_then(|mut file| file.write_all(state.to_text().as_bytes()));
-        written.map_err(|source| StateError::Io { path: part.clone(), source })?;
+        write_new(&part, state.to_text().as_bytes())
+            .map_err(|source| StateError::Io { path: part.clone(), source })?;
         rota_store::make_whole(&part, &self.path).map_err(|fault| match fault {
             rota_store::Fault::Io { path, source } => StateError::Io { path, source },
             other => StateError::Io { path: self.path.clone(), source: io::Error::other(other.to_string()) },
@@ -108,13 +107,22 @@ impl StateFile {
 /// Where the cycles of a state file stand; none if there is no readable one. Takes no lock and writes nothing.
 pub fn standing(path: &Path) -> Option<Standing> {
     let mut text = String::new();
-    File::open(path).ok()?.take(STATE_BYTES).read_to_string(&mut text).ok()?;
+    rota_store::open_regular(path).ok()?.take(STATE_BYTES).read_to_string(&mut text).ok()?;
     let state = State::parse(&text).ok()?;
-    let lock = File::open(beside(path, ".lock"));
+    let lock = rota_store::open_regular(&beside(path, ".lock"));
     let running = lock.is_ok_and(|lock| {
         flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
     });
     Some(Standing::of(&state, running))
+}
+
+/// Writes a new file. An entry that has its name, such as a link, is removed and never opened.
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options().write(true).create_new(true).open(path)?.write_all(content)
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -127,6 +135,29 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 #[allow(clippy::unwrap_used, reason = "a test that fails says so by panicking")]
 mod tests {
     use super::*;
+
+    /// An agent can predict every name beside the state file.
+    #[test]
+    fn links_are_never_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, outside) = (folder.path().join("state.json"), folder.path().join("outside"));
+        std::fs::write(&outside, "outside").unwrap();
+        let link = |ending: &str| std::os::unix::fs::symlink(&outside, beside(&path, ending)).unwrap();
+        link(".lock");
+        assert!(matches!(StateFile::take(&path), Err(StateError::Io { .. })));
+        std::fs::remove_file(beside(&path, ".lock")).unwrap();
+        let file = StateFile::take(&path).unwrap();
+        link(".part");
+        file.write(&State::fresh(60)).unwrap();
+        // The name of the copy depends on what is copied, so it can be planted too.
+        std::fs::write(&path, "broken").unwrap();
+        let Err(StateError::Corrupt { copy, .. }) = file.read_or_make(60) else { panic!("not corrupt") };
+        std::fs::remove_file(&copy).unwrap();
+        std::os::unix::fs::symlink(&outside, &copy).unwrap();
+        assert!(file.read_or_make(60).is_err());
+        assert_eq!(std::fs::read_to_string(&copy).unwrap(), "broken");
+        assert_eq!(std::fs::read_to_string(&outside).unwrap(), "outside");
+    }
 
     #[test]
     fn made_kept_locked_and_never_replaced_when_corrupt() {

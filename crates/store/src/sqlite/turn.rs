@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::identity::{beside, real_path};
 use super::open::io_fault;
 use crate::fault::Fault;
-use crate::files::create_private;
+use crate::files::create_for_owner;
 
 /// One ticket; a session has its own, because a lock belongs to an open file.
 pub(super) struct Turn {
@@ -29,7 +29,7 @@ impl Turn {
         let path = beside(&real_path(database)?, "-turn");
         let existing = File::options().read(true).write(true).open(&path);
         let opened = match existing {
-            Err(error) if error.kind() == ErrorKind::NotFound => match create_private(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => match create_for_owner(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     File::options().read(true).write(true).open(&path)
                 }

@@ -51,7 +51,7 @@ fn place_of(rota: &Path) -> PathBuf {
 
 /// Where the gateway of a workspace listens, as far as it says.
 pub fn listening(rota: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(place_of(rota)).ok()?;
+    let text = locate::read_note(&place_of(rota)).ok()?;
     Some(text.trim().to_owned()).filter(|url| !url.is_empty())
 }
 
@@ -98,7 +98,7 @@ impl Opened {
         let place = place_of(rota);
         let named = |error: std::io::Error| CliError::Io(format!("{}: {error}", place.display()));
         std::fs::create_dir_all(rota.join("run")).map_err(named)?;
-        std::fs::write(&place, format!("{}\n", way.url)).map_err(named)?;
+        rota_store::replace_for_owner(&place, format!("{}\n", way.url).as_bytes()).map_err(named)?;
         let follower = Follower {
             gateway: gateway.clone(),
             store: cx.store.clone(),

@@ -153,7 +153,6 @@ fn write(log: &Path, text: &str) -> Result<(), CliError> {
     if std::fs::symlink_metadata(log).is_ok_and(|found| found.len() > LOG_BYTES) {
         std::fs::rename(log, log.with_extension("log.1")).map_err(failed)?;
     }
-    let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let file = File::options().create(true).append(true).mode(0o600).custom_flags(flags).open(log);
+    let file = rota_store::open_own(File::options().create(true).append(true).mode(0o600), log);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed)
 }
