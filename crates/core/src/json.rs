@@ -3,15 +3,17 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::limits;
+
 /// One valid JSON value on one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Json(String);
 
 impl Json {
-    /// Checks the syntax and folds white space between tokens.
+    /// Checks syntax and depth, and folds white space between tokens.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let raw: &RawValue = serde_json::from_str(text)?;
-        Ok(Self(without_white_space(raw.get())))
+        Self::folded(raw.get())
     }
 
     /// The JSON of a value of ours. Panics on a type that cannot be written as JSON (a map with odd keys), which is
@@ -26,6 +28,15 @@ impl Json {
     /// Takes back a text that was a `Json` before, e.g. from a store's column.
     pub fn from_stored(text: String) -> Self {
         Self(text)
+    }
+
+    fn folded<E: serde::de::Error>(text: &str) -> Result<Self, E> {
+        if has_lone_surrogate(text) {
+            return Err(E::custom("it has half of a surrogate pair, which is no character"));
+        }
+        let too_deep =
+            || E::custom(format_args!("it is nested more than {} levels deep", limits::JSON_DEPTH));
+        without_white_space(text).map(Self).ok_or_else(too_deep)
     }
 
     /// The text.
@@ -62,9 +73,27 @@ pub(crate) fn push_key(text: &mut Vec<u8>, key: &str) {
     text.extend_from_slice(b"\":");
 }
 
-fn without_white_space(text: &str) -> String {
+/// Whether a valid JSON text has an escape like `\ud800` without its other half: the grammar allows that, and most readers
+/// refuse the whole document.
+fn has_lone_surrogate(text: &str) -> bool {
+    let (mut rest, mut is_first_half) = (text, false);
+    while let Some(at) = rest.find('\\') {
+        let escape = &rest[at + 1..];
+        let unit = escape.strip_prefix('u').and_then(|digits| u16::from_str_radix(digits.get(..4)?, 16).ok());
+        let is_second_half = unit.is_some_and(|unit| (0xdc00..0xe000).contains(&unit));
+        if is_second_half != (is_first_half && at == 0) || (is_first_half && !is_second_half) {
+            return true;
+        }
+        is_first_half = unit.is_some_and(|unit| (0xd800..0xdc00).contains(&unit));
+        rest = &escape[if unit.is_some() { 5 } else { 1 }..];
+    }
+    is_first_half
+}
+
+/// None if it is nested too deep.
+fn without_white_space(text: &str) -> Option<String> {
     let mut folded = String::with_capacity(text.len());
-    let (mut in_string, mut escaped) = (false, false);
+    let (mut in_string, mut escaped, mut depth) = (false, false, 0);
     for character in text.chars() {
         if in_string {
             in_string = escaped || character != '"';
@@ -73,10 +102,16 @@ fn without_white_space(text: &str) -> String {
             continue;
         } else {
             in_string = character == '"';
+            match character {
+                '{' | '[' if depth == limits::JSON_DEPTH => return None,
+                '{' | '[' => depth += 1,
+                '}' | ']' => depth -= 1,
+                _ => {}
+            }
         }
         folded.push(character);
     }
-    folded
+    Some(folded)
 }
 
 impl Serialize for Json {
@@ -89,7 +124,7 @@ impl Serialize for Json {
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Ok(Self(without_white_space(raw.get())))
+        Self::folded(raw.get())
     }
 }
 
@@ -123,6 +158,25 @@ mod tests {
             (" [ 1 , 2 ] ", "[1,2]"),
         ] {
             assert_eq!(Json::parse(given).map(|json| json.0).ok().as_deref(), Some(kept));
+        }
+        let nested = |depth: usize| format!("{}\"[[\"{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(Json::parse(&nested(limits::JSON_DEPTH)).is_ok());
+        assert!(
+            Json::parse(&nested(limits::JSON_DEPTH + 1))
+                .is_err_and(|error| error.to_string().contains("deep"))
+        );
+        assert!(serde_json::from_str::<Json>(&nested(limits::JSON_DEPTH + 1)).is_err());
+        for (given, is_whole) in [
+            (r#""\ud83d\ude00""#, true),
+            (r#""\\ud800 \u0041\n\ud83d\ude00\ud83d\ude00""#, true),
+            (r#""\ud800""#, false),
+            (r#""\ud800x\udc00""#, false),
+            (r#""\udc00""#, false),
+            (r#""\ud800\ud800\udc00""#, false),
+            (r#""\ud83d\n""#, false),
+            (r#"{"\ude00":1}"#, false),
+        ] {
+            assert_eq!(Json::parse(given).is_ok(), is_whole, "{given}");
         }
         assert!(Json::parse("{").is_err());
         assert!(Json::parse("{} {}").is_err());

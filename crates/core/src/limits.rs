@@ -8,6 +8,8 @@ pub const NAME_BYTES: usize = 1_024;
 pub const TITLE_BYTES: usize = 64 * 1_024;
 /// Bytes in a description, result, payload or reason, and in one line of a plan.
 pub const TEXT_BYTES: usize = 4 * 1_024 * 1_024;
+/// Levels of objects and arrays in a JSON value: each level indents all that is inside it where the value is shown.
+pub const JSON_DEPTH: usize = 64;
 /// Steps of one task.
 pub const STEPS: usize = 10_000;
 /// Blockers of one task.

@@ -46,6 +46,7 @@ mod postgres;
 mod processes;
 mod queue;
 mod refused_text;
+mod results;
 mod run_files;
 mod sched;
 mod serve;
