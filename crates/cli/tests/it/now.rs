@@ -83,7 +83,7 @@ fn a_server_decides_for_its_callers() {
     assert_eq!(ran.code, 1);
     assert!(ran.stderr.contains("is later than the store's clock"), "{}", ran.stderr);
     let reply = server.ask("POST", &format!("/claims?now={LATER}"), Some(&json!({})));
-    assert_eq!((reply.status, &reply.json()["code"]), (400, &json!("now_ahead")));
+    assert_eq!((reply.status, &reply.json()["code"]), (409, &json!("now_ahead")));
     assert_eq!(server.ask("GET", &format!("/tasks?now={LATER}"), None).status, 200);
 }
 

@@ -15,6 +15,8 @@ const LEASE: &str = r"^lease-[^\-\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007
 const PATH: &str = r"^[A-Za-z0-9_]+([./\-][A-Za-z0-9_]+)*$";
 const CURSOR: &str = "^[0-9]{1,18}-[0-9]{1,18}$";
 const SOMETHING: &str = r"\S";
+/// Any text that both stores can keep.
+const WITHOUT_NUL: &str = r"^[^\u0000]*$";
 
 /// The schema of a field of a verb's input, with its bounds. In an address nothing can be null.
 pub fn bounded(verb: &str, field: &str, schema: &Value, is_in_address: bool) -> Value {
@@ -36,6 +38,19 @@ pub fn bounded(verb: &str, field: &str, schema: &Value, is_in_address: bool) -> 
         schema["items"] = item;
     }
     schema
+}
+
+/// What the fields of a body must satisfy together: at least one of them says something.
+pub fn together(verb: &str) -> Option<Value> {
+    let one_of = |fields: [&str; 2], schema: Value| {
+        let alternatives = fields.map(|field| json!({"required": [field], "properties": {field: schema}}));
+        Some(json!(alternatives))
+    };
+    match verb {
+        "issue edit" => one_of(["title", "body"], json!({"type": "string"})),
+        "issue label" => one_of(["add", "remove"], json!({"type": "array", "minItems": 1})),
+        _ => None,
+    }
 }
 
 /// What every operation takes in its query. A lease is looked at only by who settles it, or adds below its task.
@@ -88,7 +103,12 @@ fn text_bounds(verb: &str, field: &str, is_text: bool) -> Vec<(&'static str, Val
     let words = |front: Front| Status::ALL.map(|status| status.word_for(front, false)).join("|");
     match (verb, field) {
         ("task done", "result") => {
-            vec![("type", json!(["object", "null"])), ("required", json!(["commit"]))]
+            let commit = json!({"type": ["string", "number", "boolean", "object", "array"]});
+            vec![
+                ("type", json!(["object", "null"])),
+                ("required", json!(["commit"])),
+                ("properties", json!({"commit": commit})),
+            ]
         }
         ("sched policy set", _) => vec![("type", json!(["number", "null"]))],
         _ if !is_text => Vec::new(),
@@ -119,6 +139,8 @@ fn text_bounds(verb: &str, field: &str, is_text: bool) -> Vec<(&'static str, Val
         (_, "triggeredBy") => like(PATH, limits::NAME_BYTES),
         ("loop add", "title") => like(r"^$|\S", limits::TITLE_BYTES),
         (_, "title") => like(SOMETHING, limits::TITLE_BYTES),
+        ("issue comment", "body") => vec![("pattern", SOMETHING.into())],
+        ("queue add", "repo" | "note") => like(WITHOUT_NUL, limits::TITLE_BYTES),
         ("task park", "reason") => vec![("minLength", 1.into())],
         _ => Vec::new(),
     }

@@ -395,8 +395,8 @@ fn problem(said: &Said) -> Problem {
             "task_not_found" | "blocker_not_found" | "edge_not_found" | "agent_not_found" | "issue_not_found"
             | "entry_not_found" | "unknown_queue" | "unknown_dependency",
         ) => StatusCode::NOT_FOUND,
-        (_, _, "bad_value" | "bad_name" | "bad_line" | "bad_policy" | "now_ahead") => StatusCode::BAD_REQUEST,
-        (_, _, "agents_may_not_create" | "agent_limit" | "force_under_lease") => StatusCode::FORBIDDEN,
+        (_, _, "bad_value" | "bad_name" | "bad_line" | "bad_policy") => StatusCode::BAD_REQUEST,
+        (_, _, "agents_may_not_create" | "token_limit" | "force_under_lease") => StatusCode::FORBIDDEN,
         _ => StatusCode::CONFLICT,
     };
     Problem::said(status, said)

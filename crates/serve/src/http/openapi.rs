@@ -115,12 +115,15 @@ fn described(operation: &Operation, generator: &mut schemars::SchemaGenerator) -
             .iter()
             .filter(|name| name.as_str().is_some_and(|name| others.contains_key(name)))
             .collect();
-        let schema = json!({
+        let mut schema = json!({
             "type": "object",
             "properties": others,
             "required": required,
             "additionalProperties": false,
         });
+        if let Some(alternatives) = bounds::together(route.name) {
+            schema["anyOf"] = alternatives;
+        }
         described["requestBody"] =
             json!({"required": !required.is_empty(), "content": {"application/json": {"schema": schema}}});
     }

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, bad_value};
+use crate::create::checked_queue;
 use crate::input::not_a_number;
 use crate::{Result, Word};
 
@@ -23,9 +24,10 @@ pub struct SchedPolicy {
 
 /// The rules in force: `file` once anything was published.
 pub async fn policy_show(cx: &Context, queue: &str) -> Result<SchedPolicy> {
+    let queue = checked_queue(queue)?;
     let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
     let source = if history.is_empty() { "default" } else { "file" };
-    Ok(SchedPolicy { policy: published.policy.flat(queue), source: source.into() })
+    Ok(SchedPolicy { policy: published.policy.flat(&queue), source: source.into() })
 }
 
 /// The rules that can be set, as flags and as keys of the flat document.
