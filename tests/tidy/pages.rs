@@ -140,6 +140,55 @@ fn every_requirement_has_a_proof_that_exists() {
     none("docs/requirements.md", findings);
 }
 
+/// The tests that a row of SECURITY.md names, each with its file. A name alone is a test of the file named before it; `cli/`
+/// stands for the folder of the CLI's tests.
+fn shown_by(proof: &str) -> Vec<(String, Option<String>)> {
+    let mut tests: Vec<(String, Option<String>)> = Vec::new();
+    for word in proof.split('`').skip(1).step_by(2) {
+        let (file, name) = match word.split_once("::") {
+            Some((file, name)) => (file.to_owned(), Some(name.to_owned())),
+            None if word.ends_with(".rs") => (word.to_owned(), None),
+            None => (tests.last().map_or_else(String::new, |(file, _)| file.clone()), Some(word.to_owned())),
+        };
+        let short = file.strip_prefix("cli/").filter(|rest| !rest.starts_with("tests/"));
+        tests.push((short.map_or(file.clone(), |rest| format!("cli/tests/it/{rest}")), name));
+    }
+    tests
+}
+
+#[test]
+fn every_line_of_the_security_page_has_a_test_that_exists() {
+    let text = page("SECURITY.md");
+    let sources = files();
+    let (mut rows, mut findings) = (0, Vec::new());
+    for (number, line) in text.lines().enumerate() {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [_, proof] = cells.as_slice() else { continue };
+        if !line.starts_with('|') || *proof == "shown by" {
+            continue;
+        }
+        rows += 1;
+        let tests = shown_by(proof);
+        if tests.is_empty() {
+            findings.push(format!("line {}: no test is named", number + 1));
+        }
+        for (path, name) in tests {
+            let wanted = format!("crates/{}", path.trim_start_matches("crates/"));
+            let file = sources.iter().find(|file| file.path == wanted);
+            let exists = file.is_some_and(|file| {
+                let code = code(&file.text, Without::CommentsAndTexts);
+                let has = |name: &String| functions(&code).iter().any(|function| function.name == *name);
+                name.as_ref().is_none_or(has)
+            });
+            if !exists {
+                findings.push(format!("line {}: no test {path} {name:?}", number + 1));
+            }
+        }
+    }
+    assert!(rows > 20, "only {rows} rows were found");
+    none("SECURITY.md", findings);
+}
+
 #[test]
 fn rows_and_tests_are_read() {
     let rows =
