@@ -1,5 +1,6 @@
 //! What goes wrong, in the words and exit codes of the contract.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -8,6 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rota_core::text::{escaped, escaped_lines};
 use rota_verbs::said::Nature;
 use rota_verbs::{Error, Said};
+use serde::Serialize;
 
 use crate::args::Cli;
 use crate::commands::usage_of;
@@ -36,6 +38,28 @@ pub enum CliError {
     NoGateway(String),
     /// The reader of our output went away.
     PipeClosed,
+}
+
+/// An error as a line of JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonLine<'a> {
+    schema_version: u32,
+    error: ErrorLine<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    code: &'a str,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+/// Whether errors of this command line also get a line of JSON: with `--json`, those of `task`, `loop` and `why`.
+pub fn wants_json_line(arguments: &[std::ffi::OsString]) -> bool {
+    let has_flag = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
+    has_flag && command_path(arguments).first().is_some_and(|noun| matches!(&**noun, "task" | "loop" | "why"))
 }
 
 /// The result of a command.
@@ -138,8 +162,38 @@ impl CliError {
         }
     }
 
+    /// The stable word of an error.
+    fn code(&self) -> Cow<'_, str> {
+        match self {
+            Self::Usage { .. } | Self::OneLine(_) => "usage".into(),
+            Self::Verb(error) => Said::of(error).code.into_owned().into(),
+            Self::Said(said) => (*said.code).into(),
+            Self::Io(_) => "io".into(),
+            Self::NotRunning => "not_running".into(),
+            Self::NoGateway(_) => "no_gateway".into(),
+            Self::PipeClosed => "pipe_closed".into(),
+        }
+    }
+
+    /// The line for programs behind an `error:` line: one compact object. None for an answer ("No eligible tasks").
+    fn json_line(&self) -> Option<String> {
+        let hint = match self {
+            Self::PipeClosed => return None,
+            Self::Verb(error) => {
+                let said = Said::of(error);
+                (said.nature != Nature::Answer).then_some(said.hint)?
+            }
+            Self::Said(said) => (said.nature != Nature::Answer).then(|| said.hint.clone())?,
+            _ => None,
+        };
+        let (code, message) = (self.code(), escaped(&self.in_words()).into_owned());
+        let error = ErrorLine { code: &code, message, hint };
+        let line = serde_json::to_string(&JsonLine { schema_version: 1, error });
+        line.ok().map(|line| line + "\n")
+    }
+
     /// Prints the error and says how to exit.
-    pub fn report(&self) -> ExitCode {
+    pub fn report(&self, with_json: bool) -> ExitCode {
         let (text, code) = match self {
             Self::Usage { message, usage } => {
                 let usage = usage.as_ref().map_or(String::new(), |usage| format!("{}\n", usage.trim_end()));
@@ -154,7 +208,9 @@ impl CliError {
             }
             Self::PipeClosed => (String::new(), 1),
         };
-        if std::io::stderr().write_all(escaped_lines(text.as_bytes()).as_bytes()).is_err() {
+        let json = with_json.then(|| self.json_line()).flatten().unwrap_or_default();
+        let text = escaped_lines(text.as_bytes()).into_owned() + &json;
+        if std::io::stderr().write_all(text.as_bytes()).is_err() {
             // Nobody listens; the exit code still tells.
             return ExitCode::from(code);
         }

@@ -33,6 +33,6 @@ fn main() -> ExitCode {
     }
     match commands::run(&arguments) {
         Ok(code) => code,
-        Err(error) => error.report(),
+        Err(error) => error.report(errors::wants_json_line(&arguments)),
     }
 }

@@ -68,7 +68,7 @@ pub const TABLE: &[Rule] = &[
     Rule { verb: Verb::Fail, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::Failed), past: "failed", meaning: "the holder reports failure; an attempt is counted, the policy's backoff and limit apply" },
     Rule { verb: Verb::Lose, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::Lost), past: "lost", meaning: "the lease expired and is reclaimed; as failed" },
     Rule { verb: Verb::RateLimit, from: &[Active], to: &[Open, Parked], outcome: Some(Outcome::RateLimited), past: "rate_limited", meaning: "the API pushed back; no attempt is counted; twenty in a row park if other calls succeed meanwhile" },
-    Rule { verb: Verb::Interrupt, from: &[Active], to: &[Open], outcome: Some(Outcome::Interrupted), past: "interrupted", meaning: "the daemon stops; open at once" },
+    Rule { verb: Verb::Interrupt, from: &[Active], to: &[Open], outcome: Some(Outcome::Interrupted), past: "interrupted", meaning: "the daemon stops, or the budget for the model is spent; open at once" },
     Rule { verb: Verb::Release, from: &[Active], to: &[Open], outcome: Some(Outcome::Released), past: "released", meaning: "the holder gives it back; open at once" },
     Rule { verb: Verb::Exhaust, from: &[Active], to: &[Failed], outcome: Some(Outcome::Released), past: "exhausted", meaning: "a loop is out of iterations" },
     Rule { verb: Verb::Park, from: &[Open, Active, Paused, Failed], to: &[Parked], outcome: Some(Outcome::NeedsPerson), past: "parked", meaning: "a person must look at it" },

@@ -114,6 +114,27 @@ impl Server {
         Ok(server)
     }
 
+    /// A standby that streams from this server, asynchronously, and takes connections that only read.
+    pub fn standby(&self) -> Result<Self, NoServer> {
+        let owner = Owner::pick()?;
+        let folder = tempfile::Builder::new().prefix("rota-pg-").tempdir();
+        let folder = folder.map_err(|error| NoServer(error.to_string()))?.keep();
+        owner.give(&folder)?;
+        let (durability, running) = (self.durability, Mutex::new(None));
+        let standby =
+            Self { folder, port: 5432, durability, settings: Vec::new(), running, schemas: AtomicU64::new(0) };
+        let mut copy = owner.command(&program("pg_basebackup")?);
+        copy.args(["--username=rota", "--checkpoint=fast", "--no-sync", "--write-recovery-conf", "-h"]);
+        copy.arg(&self.folder).args(["-p", &self.port.to_string(), "-D"]).arg(standby.data());
+        let output = copy.current_dir(&standby.folder).output();
+        let output = output.map_err(|error| NoServer(format!("pg_basebackup: {error}")))?;
+        if !output.status.success() {
+            return Err(NoServer(format!("pg_basebackup: {}", String::from_utf8_lossy(&output.stderr))));
+        }
+        standby.up()?;
+        Ok(standby)
+    }
+
     /// Its port, on the loopback where it listens there, and in the name of its socket.
     pub fn port(&self) -> u16 {
         self.port
@@ -192,7 +213,8 @@ impl Server {
             if let Some(pid) = line.strip_prefix("postmaster ") {
                 postmaster = pid.trim().parse().unwrap_or(0);
             }
-            if line.contains("database system is ready to accept connections") {
+            // A standby says "read-only connections".
+            if line.contains("database system is ready to accept") {
                 break;
             }
             said.push(line);

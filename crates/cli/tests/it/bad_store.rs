@@ -272,3 +272,46 @@ fn busy_is_75() {
     holder.execute_batch("ROLLBACK").unwrap();
     assert_eq!(lab.line("task claim").code, 0);
 }
+
+/// With `--json`, the errors of `task`, `loop` and `why` have a second line for programs; those of other commands and the
+/// answer "nothing eligible" have none.
+#[test]
+fn errors_for_programs() {
+    let lab = Lab::new();
+    let told = |line: &str| {
+        let ran = lab.line(line);
+        assert_ne!(ran.code, 0, "{line}");
+        assert_eq!(ran.stdout, "", "{line}");
+        ran.stderr
+    };
+    let object = |line: &str| -> serde_json::Value {
+        let stderr = told(line);
+        assert!(stderr.starts_with("error: "), "{line}: {stderr}");
+        let last = stderr.lines().last().unwrap();
+        let object: serde_json::Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{line}: {stderr}"));
+        assert_eq!(object["schemaVersion"], 1, "{line}");
+        let message = object["error"]["message"].as_str().unwrap();
+        assert_eq!(stderr.lines().next().unwrap(), format!("error: {message}"), "{line}");
+        object["error"].clone()
+    };
+    lab.line("task create a A").ok();
+    assert_eq!(object("task show nope --json")["code"], "task_not_found");
+    lab.line("task claim a --agent w").ok();
+    let held = object("task done a --agent x --json");
+    assert_eq!(held["code"], "not_holder");
+    assert!(held["hint"].as_str().is_some_and(|hint| hint.contains('w')), "{held}");
+    assert_eq!(object("--json task create")["code"], "usage");
+    assert_eq!(object("loop show nope --json")["code"], "task_not_found");
+    assert_eq!(object("why nope --json")["code"], "task_not_found");
+    assert_eq!(told("task claim --json"), "No eligible tasks\n");
+    assert!(!told("task show nope").contains("schemaVersion"));
+    assert_eq!(told("sched complete nope --json").lines().count(), 1);
+    assert_eq!(told("queue show nope --json").lines().count(), 1);
+    fs::write(lab.database(), "").unwrap();
+    for line in ["task list --json", "task claim --json", "loop list --json", "why a --json"] {
+        assert_eq!(object(line)["code"], "store_corrupt");
+    }
+    for line in ["sched plan --json", "queue list --json", "policy show --json", "log --json"] {
+        assert_eq!(told(line).lines().count(), 1, "{line}");
+    }
+}

@@ -17,6 +17,7 @@ mod delete;
 mod edges;
 mod fences;
 mod fresh_folder;
+mod full_disk;
 mod gateway;
 mod giving_way;
 mod help;

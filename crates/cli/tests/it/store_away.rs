@@ -69,6 +69,58 @@ fn status_and_down_do_not_wait_for_the_server() {
     assert_eq!((down.code, down.stdout.as_str()), (0, "stopped\n"), "{}", down.stderr);
     assert!(since.elapsed() < LOOK, "{:?}", since.elapsed());
     wait_for(&mut daemon.0);
+    nothing_runs(&lab);
+}
+
+/// Where nothing runs, the workspace says so without the server.
+fn nothing_runs(lab: &Lab) {
+    for line in ["status", "status --json", "down"] {
+        let since = Instant::now();
+        let ran = lab.line(line);
+        assert_eq!(ran.code, 2, "{line}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.starts_with("error: no rota up runs here"), "{line}: {}", ran.stderr);
+        assert!(since.elapsed() < LOOK, "{line}: {:?}", since.elapsed());
+    }
+}
+
+/// The same with a server that takes connections and says nothing.
+#[test]
+fn status_and_down_do_not_wait_for_a_silent_server() {
+    let (_server, link, lab) = linked();
+    configure(&lab, "  ralph: {run: 'sleep 600'}\n");
+    let mut daemon = Daemon::start(&lab);
+    link.silence();
+    let since = Instant::now();
+    let status = lab.line("status");
+    assert_eq!(status.code, 0, "{}", status.stderr);
+    assert!(status.stdout.contains("is running"), "{}", status.stdout);
+    assert!(since.elapsed() < LOOK, "{:?}", since.elapsed());
+    let since = Instant::now();
+    assert_eq!(lab.line("down").stdout, "stopped\n");
+    assert!(since.elapsed() < PARTING, "{:?}", since.elapsed());
+    wait_for(&mut daemon.0);
+    nothing_runs(&lab);
+    link.cut();
+}
+
+#[test]
+fn a_gateway_ends_in_time() {
+    for how in ["cut", "silence"] {
+        let (_server, link, lab) = linked();
+        let text = "gateway: {listen: '127.0.0.1:0', upstreams: {anthropic: {url: 'http://127.0.0.1:1'}}}\n";
+        std::fs::write(lab.path().join("rota.yml"), text).unwrap();
+        let log = lab.path().join("log");
+        let mut command = lab.command_on_store();
+        command.args(["gateway", "--publish"]).env("ANTHROPIC_API_KEY", "k");
+        let mut gateway = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+        until("it listens", || read(&log).contains("gateway on http"));
+        lose(&link, how);
+        let since = Instant::now();
+        signal("TERM", gateway.id());
+        wait_for(&mut gateway);
+        assert!(since.elapsed() < PARTING, "{how}: {:?}", since.elapsed());
+        link.cut();
+    }
 }
 
 #[test]
@@ -109,5 +161,20 @@ fn work_and_serve_end_in_time() {
         });
         assert!(call.0 < PARTING && call.1 < PARTING, "{how}: {call:?}");
         link.cut();
+    }
+}
+
+/// `rota doctor` says plainly what a promoted standby can take back, and which setting avoids it.
+#[test]
+fn doctor_says_what_a_promoted_standby_lacks() {
+    let lab = Lab::on(Server::shared().fresh_url());
+    lab.line("task create a A").ok();
+    let found = lab.line("doctor").ok();
+    let note = found.lines().find(|line| line.starts_with("note: synchronous_standby_names")).unwrap();
+    for words in [
+        "if a standby is promoted, results that were acknowledged can be gone and fences can be issued a second time",
+        "name a standby in synchronous_standby_names and set synchronous_commit to on or remote_apply",
+    ] {
+        assert!(note.contains(words), "{note}");
     }
 }

@@ -75,6 +75,9 @@ fn a_server_whose_database_is_unlinked() {
     // Everything is gone, so a new store may begin.
     assert_eq!(lab.line("task list").code, 0);
     lab.line("task create b B").ok();
+    // The new file is not the old one, although a file system likes to give it the same number.
+    nothing_is_served(&server, "store_displaced");
+    assert_eq!(lab.line("task list --json").json()["total"], 1, "nothing came from the server");
     drop(server);
     let server = Http::serve(&lab, &[]);
     assert_eq!(server.ask("GET", "/tasks/b", None).status, 200, "a restart is the way out");
@@ -106,14 +109,59 @@ fn a_server_whose_database_or_log_is_replaced() {
         let copy = lab.path().join("copy");
         fs::copy(beside(&lab, suffix), &copy).unwrap();
         fs::rename(&copy, beside(&lab, suffix)).unwrap();
-        let late = server.ask("POST", "/tasks", Some(&json!({"id": "late", "title": "Late"})));
-        assert!(late.status >= 500, "{late:?}");
-        assert_eq!(late.json()["code"], "store_displaced", "{suffix}");
-        // A new session may go on with another log, never with another database.
+        // A second look too: a new session would share the index of those that are open, whatever has its name now.
+        nothing_is_served(&server, "store_displaced");
+        nothing_is_served(&server, "store_displaced");
+        drop(server);
+        let server = Http::serve(&lab, &[]);
+        assert_eq!(server.ask("GET", "/tasks/a", None).status, 200, "{suffix}: a restart is the way out");
+        assert_eq!(server.ask("GET", "/tasks/late", None).status, 404, "{suffix}");
+    }
+}
+
+fn truncate(path: PathBuf, length: u64) {
+    fs::File::options().write(true).open(path).unwrap().set_len(length).unwrap();
+}
+
+/// A server whose database or log is truncated where it lies would go on from its cache, and acknowledge what nobody can
+/// read.
+#[test]
+fn a_server_whose_database_or_log_is_truncated() {
+    for (suffix, length) in [("", 0), ("", 4_096), ("", 8_192), ("-wal", 0), ("-wal", 100), ("-wal", 5_000)] {
+        let lab = Lab::new();
+        lab.line("task create a A").ok();
+        let server = Http::serve(&lab, &[]);
+        let made = server.ask("POST", "/tasks", Some(&json!({"id": "b", "title": "B"})));
+        assert_eq!(made.status, 200, "{made:?}");
+        truncate(beside(&lab, suffix), length);
+        nothing_is_served(&server, "store_displaced");
+        nothing_is_served(&server, "store_displaced");
+        let ran = lab.line("task create c C");
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{suffix} {length}: {}", ran.stderr);
+        drop(server);
         if suffix.is_empty() {
-            nothing_is_served(&server, "store_displaced");
+            assert_eq!(lab.line("task list").code, 1, "{length}");
+        } else {
+            // What was in the log alone is gone with it; the rest is whole.
+            assert!(lab.line("task list").ok().contains("\na "), "{length}");
+            assert_eq!(lab.line("doctor").code, 0, "{length}");
         }
     }
+}
+
+/// A truncated index can be made anew from the log by the next process that opens the database.
+#[test]
+fn a_server_whose_index_is_truncated() {
+    let lab = Lab::new();
+    lab.line("task create a A").ok();
+    let server = Http::serve(&lab, &[]);
+    assert_eq!(server.ask("POST", "/tasks", Some(&json!({"id": "b", "title": "B"}))).status, 200);
+    truncate(beside(&lab, "-shm"), 0);
+    nothing_is_served(&server, "store_displaced");
+    lab.line("task create c C").ok();
+    assert_eq!(server.ask("POST", "/tasks", Some(&json!({"id": "d", "title": "D"}))).status, 200);
+    assert_eq!(lab.line("task list --json").json()["total"], 4);
+    assert_eq!(lab.line("doctor").code, 0);
 }
 
 #[test]

@@ -35,6 +35,12 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// What a command that succeeded printed, read as JSON.
+    pub fn json(self) -> serde_json::Value {
+        let text = self.ok();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
     fn of(output: Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),

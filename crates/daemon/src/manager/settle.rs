@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rota_core::explain::reason_in_words;
-use rota_core::obstacle::Reason;
+use rota_core::obstacle::{Reason, Wait};
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, LeaseId, Refusal, Status, Task};
-use rota_store::intents::blocks::{EndLimited, QUOTA};
+use rota_store::intents::blocks::{EndLimited, QUOTA, UpstreamWaits};
 use rota_store::intents::iterate::{ChildrenAwaiting, Complete, Lapsed};
 use rota_store::intents::not_passed::{AfterIteration, GaveWay, NotPassed};
 use rota_store::intents::settle::Settle;
@@ -127,7 +127,15 @@ impl Manager<'_> {
             return Some(false);
         }
         let caller = Caller::lease(lease.clone());
-        match report.finished.verdict.clone() {
+        let verdict = report.finished.verdict.clone();
+        if matches!(verdict, Verdict::NotPassed { .. } | Verdict::Failed { .. })
+            && let Some(spent) = self.spent_budget(iteration).await?
+        {
+            let interrupt = Command::Interrupt { caller };
+            self.end_as(iteration, interrupt, "interrupted", Some(spent)).await?;
+            return Some(false);
+        }
+        match verdict {
             Verdict::Passed => return self.complete(iteration).await,
             Verdict::NotPassed { why } => return self.go_on(iteration, why).await,
             Verdict::RateLimited { retry_after_secs } => {
@@ -153,6 +161,16 @@ impl Manager<'_> {
             }
         }
         Some(false)
+    }
+
+    /// The spent budget that the model calls of an iteration were refused for, in words. Such an iteration says nothing
+    /// about the loop, so it does not count; the loop waits for the budget as others do.
+    async fn spent_budget(&mut self, iteration: &Iteration) -> Option<Option<String>> {
+        let Some(upstream) = iteration.kind.uses_api.clone() else { return Some(None) };
+        let waits = UpstreamWaits { call: self.setup.call.clone(), upstreams: vec![upstream] };
+        let waits = self.ask(waits).await?.unwrap_or_default().into_iter().map(|(_, wait)| wait);
+        let spent = waits.into_iter().find(|wait| matches!(wait, Wait::BudgetSpent { .. }));
+        Some(spent.map(|wait| reason_in_words(&Reason::Wait(wait))))
     }
 
     /// Done, with its children, and the next loops begun in the same transaction: whether there were any.

@@ -93,6 +93,8 @@ pub struct Keeper {
     upstreams: Vec<String>,
     /// Whether loops are told that the day's money is spent.
     is_spent_told: AtomicBool,
+    /// Until when the store says that the day's money is spent; none before it was looked at.
+    noted_budget: tokio::sync::Mutex<Option<Option<UnixMillis>>>,
     notices: Notices,
 }
 
@@ -123,6 +125,7 @@ impl Keeper {
             blocks,
             upstreams,
             is_spent_told,
+            noted_budget: tokio::sync::Mutex::default(),
             notices,
         })
     }
@@ -156,8 +159,13 @@ impl Keeper {
             Ok(None) => Ok(()),
             Ok(Some(denied)) => {
                 match &denied {
-                    // Loops that use the upstream are to wait from now on.
-                    Denied::Day(_) if !self.is_spent_told.load(Ordering::Relaxed) => self.blocks.nudge(),
+                    // Loops that use the upstream wait from now on. The store says so before the caller hears of it,
+                    // so that the end of this run is not taken for a failure of the loop.
+                    Denied::Day(_) if !self.is_spent_told.load(Ordering::Relaxed) => {
+                        if let Err(error) = Box::pin(self.keep_budget()).await {
+                            self.trouble(&error);
+                        }
+                    }
                     Denied::Task { limit, .. } => self.park(caller, *limit).await,
                     Denied::Day(_) | Denied::NoPrice(_) => {}
                 }
@@ -197,7 +205,8 @@ impl Keeper {
     }
 
     /// Writes down whether the day's money is spent, where that has changed.
-    async fn keep_budget(&self, told: &mut Option<Option<UnixMillis>>) -> Outcome<()> {
+    async fn keep_budget(&self) -> Outcome<()> {
+        let mut told = self.noted_budget.lock().await;
         let day = self.ledger.day(&self.store, &self.call).await?;
         let spent = day.filter(DayBudget::is_spent);
         let until = spent.map(|day| day.until);
@@ -239,10 +248,9 @@ impl Keeper {
     /// Keeps the store and the gates in agreement, until it is dropped.
     pub(crate) async fn attend(&self, gates: &[(String, Gate)]) {
         let mut seen = blocks::Seen::default();
-        let mut budget = None;
         let mut is_in_trouble = false;
         loop {
-            let kept = self.keep(gates, &mut seen, &mut budget).await;
+            let kept = self.keep(gates, &mut seen).await;
             if let Err(error) = &kept
                 && !is_in_trouble
             {
@@ -256,13 +264,8 @@ impl Keeper {
         }
     }
 
-    async fn keep(
-        &self,
-        gates: &[(String, Gate)],
-        seen: &mut blocks::Seen,
-        budget: &mut Option<Option<UnixMillis>>,
-    ) -> Outcome<()> {
-        self.keep_budget(budget).await?;
+    async fn keep(&self, gates: &[(String, Gate)], seen: &mut blocks::Seen) -> Outcome<()> {
+        self.keep_budget().await?;
         self.blocks.write(&self.store, &self.call).await?;
         self.blocks.look(&self.store, &self.call, gates, seen).await?;
         seen.tell(gates, &self.notices);

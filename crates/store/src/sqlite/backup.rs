@@ -5,7 +5,6 @@ use std::path::Path;
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
-use super::identity::Files;
 use super::{SqliteStore, busy, fault, log, open};
 use crate::fault::Fault;
 use crate::files::{make_whole, part_of};
@@ -39,7 +38,7 @@ impl SqliteStore {
     fn copy_to(&self, part: &Path, file: &Path) -> Result<(), Fault> {
         std::fs::File::create(part).map_err(|error| open::io_fault(file, error))?;
         let session = self.shared.connect(Access::Read)?;
-        let log_bytes = || session.files.as_ref().map_or(0, Files::log_bytes);
+        let log_bytes = || session.files.as_ref().map_or(0, |files| files.log_bytes());
         let run = || {
             // The transaction keeps the snapshot between the steps.
             session.connection.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")?;

@@ -58,6 +58,10 @@ fn make(path: &Path) -> Result<(), Fault> {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.close().map_err(|(_, error)| error)
     };
-    write().map_err(|error| fault(path, error))?;
-    make_whole(&fresh, path)
+    let made = write().map_err(|error| fault(path, error)).and_then(|()| make_whole(&fresh, path));
+    if made.is_err() {
+        // It may take the last of the space. That it could not be removed is not what the caller must hear.
+        drop(std::fs::remove_file(&fresh));
+    }
+    made
 }

@@ -26,8 +26,14 @@ const SHORT_READ: Duration = Duration::from_millis(500);
 const WAIT: Duration = Duration::from_millis(100);
 /// How much longer the log is when a writer waits again.
 const AGAIN_BYTES: u64 = 8 * 1_024 * 1_024;
-/// So many steps of SQLite's machine pass before it is asked whether a read should end: a few milliseconds.
-const STEPS: i32 = 20_000;
+/// So many steps of SQLite's machine pass before it is asked whether a read should end: some ten microseconds. They are
+/// counted for each statement, and an export is made of short ones.
+const STEPS: i32 = 1_000;
+/// The head of a log, and the head of each page in it.
+const LOG_HEAD_BYTES: u64 = 32;
+const FRAME_HEAD_BYTES: u64 = 24;
+/// How often a log that seems too short is looked at: another process may begin it anew between two looks.
+const LOOKS: usize = 3;
 
 /// Ends the reads of a connection that keep the log from beginning anew.
 #[derive(Clone, Default)]
@@ -63,10 +69,37 @@ pub(super) fn is_long(log_bytes: u64) -> bool {
 }
 
 impl Session {
+    /// Compares the files with those that were opened, before a transaction begins; says how long the log is.
+    pub(super) fn check(&self, path: &Path) -> Result<u64, Fault> {
+        let Some(files) = &self.files else { return Ok(0) };
+        let log_bytes = files.check()?;
+        let mut is_whole = !files.is_log_shorter(log_bytes);
+        for _look in 0..LOOKS {
+            if is_whole {
+                files.saw_log(log_bytes);
+                return Ok(log_bytes);
+            }
+            let needed = self.log_bytes_needed().map_err(|error| fault(path, error))?;
+            is_whole = files.log_bytes() >= needed;
+        }
+        if is_whole { Ok(log_bytes) } else { Err(files.truncated_log()) }
+    }
+
+    /// How long the log must be by its index.
+    fn log_bytes_needed(&self) -> rusqlite::Result<u64> {
+        // Below zero in a database that is not in WAL mode.
+        let number = |text, column| {
+            let found = self.connection.query_row(text, [], |row| row.get::<_, i64>(column));
+            found.map(|number| u64::try_from(number).unwrap_or(0))
+        };
+        let frames = number("PRAGMA wal_checkpoint(NOOP)", 1)?;
+        let page = number("PRAGMA page_size", 0)?;
+        Ok(if frames == 0 { 0 } else { LOG_HEAD_BYTES + frames * (FRAME_HEAD_BYTES + page) })
+    }
+
     /// Copies a short log into the database, so that a copy of the file alone has everything, and nobody waits for it.
-    pub(super) fn checkpoint_if_cheap(&self) {
-        let Some(files) = &self.files else { return };
-        if files.check().is_ok_and(|bytes| bytes > 0 && bytes <= SHORT_BYTES) {
+    pub(super) fn checkpoint_if_cheap(&self, path: &Path) {
+        if self.check(path).is_ok_and(|bytes| bytes > 0 && bytes <= SHORT_BYTES) {
             // Without it the log keeps what was committed, and the next writer copies it.
             let _checkpointed = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         }

@@ -26,7 +26,7 @@ mod watch;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -36,7 +36,7 @@ use crate::fault::Fault;
 use crate::store::{Access, Pending, Store, Work, carry_out_once};
 use crate::tx::AnyTx;
 use crate::tx::Published;
-use identity::{FileId, Files};
+use identity::{Files, Pinned};
 use log::ReadLimit;
 use place::Place;
 use turn::Turn;
@@ -63,7 +63,9 @@ pub struct SqliteStore {
 struct Shared {
     path: PathBuf,
     /// The file that the first session opened; every other one must have the same.
-    database: OnceLock<FileId>,
+    database: OnceLock<Pinned>,
+    /// The files of the sessions that are open and can write.
+    files: Mutex<Weak<Files>>,
     idle: Mutex<Vec<Session>>,
     policy: Mutex<Option<(String, Arc<Published>)>>,
     /// Whether this process has committed anything.
@@ -76,7 +78,7 @@ struct Shared {
 struct Session {
     connection: Connection,
     /// None in the stand-in for a database that does not exist yet.
-    files: Option<Files>,
+    files: Option<Arc<Files>>,
     is_read_only: bool,
     read_limit: ReadLimit,
     /// Opened by the first write: whoever may only read has no business there.
@@ -112,6 +114,7 @@ impl SqliteStore {
         let shared = Shared {
             path: path.to_owned(),
             database: OnceLock::new(),
+            files: Mutex::new(Weak::new()),
             idle: Mutex::new(Vec::new()),
             policy: Mutex::new(None),
             has_written: AtomicBool::new(false),
@@ -171,10 +174,33 @@ impl Shared {
             Ok(Place::Present) => open::session(&self.path)?,
             Err(fault) => return Err(fault),
         };
-        match session.files.as_ref().map(Files::id) {
-            Some(id) if *self.database.get_or_init(|| id) != id => Err(self.displaced("replaced")),
-            _ => Ok(session),
+        self.compare(session)
+    }
+
+    /// Compares a new session with those before it.
+    fn compare(&self, mut session: Session) -> Result<Session, Fault> {
+        let Some(found) = &session.files else { return Ok(session) };
+        if self.database.get().is_none() {
+            let pinned = Pinned::at(&self.path)?;
+            self.database.get_or_init(|| pinned);
         }
+        if self.database.get().is_none_or(|pinned| pinned.id() != found.id()) {
+            return Err(self.displaced("replaced"));
+        }
+        if session.is_read_only {
+            return Ok(session);
+        }
+        // The connections of a process to one file share its index: a new one uses the index of those that are open,
+        // whatever file has that name by now.
+        let mut open = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        match open.upgrade() {
+            Some(files) => {
+                files.check()?;
+                session.files = Some(files);
+            }
+            None => *open = Arc::downgrade(found),
+        }
+        Ok(session)
     }
 
     fn displaced(&self, how: &'static str) -> Fault {
@@ -198,7 +224,7 @@ impl Drop for Shared {
         if *self.has_written.get_mut()
             && let Some(session) = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).pop()
         {
-            session.checkpoint_if_cheap();
+            session.checkpoint_if_cheap(&self.path);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -30,7 +31,7 @@ pub(super) fn session(path: &Path) -> Result<Session, Fault> {
     let log = beside(&real_path(path)?, "-wal");
     let read_limit = ReadLimit::on(&mut connection, log).map_err(to_fault)?;
     schema_of(&connection, path)?;
-    let files = Some(Files::look(path, is_read_only)?);
+    let files = Some(Arc::new(Files::look(path, is_read_only)?));
     Ok(Session { connection, files, is_read_only, read_limit, turn: OnceCell::new() })
 }
 

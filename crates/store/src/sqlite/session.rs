@@ -5,27 +5,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::alone::Alone;
-use super::identity::Files;
 use super::tx::SqliteTx;
-use super::{PATIENCE, Shared, busy, open};
+use super::{PATIENCE, Session, Shared, busy, open};
 use crate::fault::Fault;
 use crate::store::Access;
 
 impl SqliteTx {
     pub(super) fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
         let session = shared.take(access)?;
-        if access == Access::Write {
-            if session.is_read_only {
-                shared.put(session);
-                return Err(Fault::ReadOnly { path: shared.path.clone() });
+        let log_bytes = match shared.enter(&session, access) {
+            Ok(log_bytes) => log_bytes,
+            Err(fault) => {
+                shared.leave(session, &fault);
+                return Err(fault);
             }
-            let taken = session.turn(&shared.path)?.take(PATIENCE);
-            if !taken.map_err(|error| open::io_fault(&shared.path, error))? {
-                return Err(busy(&shared.path));
-            }
-        }
-        // After the wait, which may have been long.
-        let log_bytes = session.files.as_ref().map_or(Ok(0), Files::check)?;
+        };
         session.read_limit.set_reading(access != Access::Write);
         let has_asked = Cell::new(false);
         let (changes, session) = (session.connection.total_changes(), Some(session));
@@ -76,7 +70,33 @@ impl SqliteTx {
     /// Whether what is about to be committed goes into the file that others see.
     pub(super) fn check_files(&self) -> Result<(), Fault> {
         let files = self.session.as_ref().and_then(|session| session.files.as_ref());
-        files.map_or(Ok(0), Files::check).map(drop)
+        files.map_or(Ok(0), |files| files.check()).map(drop)
+    }
+}
+
+impl Shared {
+    /// Waits for the turn of a writer, then compares the files, because the wait may have been long; says how long the
+    /// log is.
+    fn enter(&self, session: &Session, access: Access) -> Result<u64, Fault> {
+        if access == Access::Write {
+            if session.is_read_only {
+                return Err(Fault::ReadOnly { path: self.path.clone() });
+            }
+            let taken = session.turn(&self.path)?.take(PATIENCE);
+            if !taken.map_err(|error| open::io_fault(&self.path, error))? {
+                return Err(busy(&self.path));
+            }
+        }
+        session.check(&self.path)
+    }
+
+    /// Keeps a session whose files are not those that their names lead to: while it is open, their inode numbers are in
+    /// use, and it can go on when they come back.
+    fn leave(&self, session: Session, fault: &Fault) {
+        let is_kept = matches!(fault, Fault::Displaced { .. } | Fault::Linked { .. } | Fault::ReadOnly { .. });
+        if is_kept && session.turn.get().is_none_or(|turn| turn.give_back().is_ok()) {
+            self.put(session);
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::identity::Files;
 use super::{Session, Shared, SqliteStore, fault};
 use crate::fault::Fault;
 use crate::store::Access;
@@ -45,7 +44,7 @@ impl DataVersion {
 
     fn read(&mut self) -> Result<i64, Fault> {
         match &self.session.files {
-            Some(files) => drop(Files::check(files)?),
+            Some(files) => drop(files.check()?),
             // The database did not exist when it was last looked for.
             None => {
                 let session = self.shared.connect(Access::Read)?;

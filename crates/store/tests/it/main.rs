@@ -9,6 +9,7 @@ mod conformance;
 mod crashes;
 mod damage;
 mod follower;
+mod long_reads;
 mod pg;
 mod plans;
 mod postgres_bouncer;

@@ -63,6 +63,45 @@ fn the_next_host_is_tried_after_a_read_only_one() {
     });
 }
 
+/// Waits until a standby has everything that its primary has.
+async fn caught_up(primary: &Server, standby: &Server) {
+    let end = "SELECT pg_current_wal_flush_lsn()::text";
+    let end: String = crate::pg::look(&primary.url("s")).await.query_one(end, &[]).await.unwrap().get(0);
+    let there = crate::pg::look(&standby.url("s")).await;
+    let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{end}'::pg_lsn");
+    let wait = async {
+        while !there.query_one(&replayed, &[]).await.unwrap().get::<_, bool>(0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+}
+
+/// A real standby: it is passed over while it streams, and the same store goes on with it once it is promoted.
+#[test]
+fn a_streaming_standby_takes_over() {
+    let primary = Server::start(Durability::None).unwrap();
+    run(async { drop(open(&primary.url("s")).await) });
+    let standby = primary.standby().unwrap();
+    let folder = |server: &Server| server.socket_folder().display().to_string();
+    let url = hosts(&[(&folder(&standby), standby.port()), (&folder(&primary), primary.port())], "schema=s");
+    run(async {
+        let store = open(&url).await;
+        add(&store, ["a".into(), "b".into()]).await.unwrap();
+        let first = store.perform(&claim("x", 60_000)).await.unwrap().remove(0);
+        let Err(fault) = PostgresStore::open(&standby.url("s")).await else { panic!("it was opened") };
+        assert_eq!((fault.exit_code(), fault.code()), (75, "store_away"));
+        assert!(fault.to_string().contains("read-only"), "{fault}");
+        caught_up(&primary, &standby).await;
+        primary.crash();
+        let promoted = crate::pg::look(&standby.url("s")).await;
+        promoted.query_one("SELECT pg_promote()", &[]).await.unwrap();
+        let second = store.perform(&claim("y", 60_000)).await.unwrap().remove(0);
+        assert_eq!((first.task.id.as_str(), second.task.id.as_str()), ("a", "b"), "the lease of 'a' came along");
+        store.perform(&crate::pg::done(&first, "fine")).await.unwrap().steps.remove(0).unwrap();
+    });
+}
+
 /// A primary that becomes read-only under us, and the standby that takes its place: no worker ends with 25006.
 #[test]
 fn a_demoted_server_is_left() {
@@ -157,12 +196,31 @@ fn a_black_hole_is_passed_over() {
     drop(hole);
 }
 
-/// What `rota doctor` says of standbys.
+/// What `rota doctor` goes by: an asynchronous standby may lack what was acknowledged, a synchronous one has it.
 #[test]
 fn what_a_promoted_standby_keeps() {
-    let server = Server::start(Durability::None).unwrap();
+    let primary = Server::start(Durability::None).unwrap();
+    let standby = primary.standby().unwrap();
     run(async {
-        let store = open(&server.url("s")).await;
+        let store = open(&primary.url("s")).await;
         assert!(!store.replication().await.unwrap().keeps_what_was_acknowledged());
+        let admin = crate::pg::look(&primary.url("s")).await;
+        admin.batch_execute("ALTER SYSTEM SET synchronous_standby_names = '*'").await.unwrap();
+        admin.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        let wait = async {
+            while !store.replication().await.unwrap().keeps_what_was_acknowledged() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+        add(&store, ["a".into()]).await.unwrap();
+        primary.crash();
+        let promoted = crate::pg::look(&standby.url("s")).await;
+        promoted.query_one("SELECT pg_promote()", &[]).await.unwrap();
+        // It waits for a standby of its own no more.
+        promoted.batch_execute("ALTER SYSTEM RESET synchronous_standby_names").await.unwrap();
+        promoted.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        let store = open(&standby.url("s")).await;
+        assert_eq!(store.perform(&claim("x", 60_000)).await.unwrap().len(), 1, "what was acknowledged is there");
     });
 }

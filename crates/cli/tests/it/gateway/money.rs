@@ -1,6 +1,7 @@
 //! A budget that is spent beside a daemon: loops wait instead of failing, and everybody is told.
 
 use rota_testbed::provider::{Provider, answer as said};
+use serde_json::json;
 
 use super::{KEY, until};
 use crate::support::Lab;
@@ -79,6 +80,46 @@ fn a_spent_budget_holds_loops_back() {
     assert!(!before.iter().any(|status| status == "failed"), "{before:?}");
     assert!(before.iter().filter(|status| *status == "pending").count() >= 1, "{before:?}");
     configure(&lab, &provider, "usd_per_day: 10");
+    until("all are complete", || statuses(&lab).iter().all(|status| status == "complete"));
+    lab.line("down").ok();
+    assert!(daemon.wait().unwrap().success());
+}
+
+/// A loop that is running when the money runs out is refused its next call. That iteration says nothing about the loop: it
+/// does not count, not even as the last one, and the loop waits.
+#[test]
+fn a_loop_that_runs_when_the_money_ends_loses_nothing() {
+    let reply = r#"{"id":"m","type":"message","usage":{"input_tokens":10,"output_tokens":7}}"#;
+    let provider = Provider::start(move |_| said(200, &[], reply));
+    let lab = Lab::new();
+    configure(&lab, &provider, "usd_per_day: 0.01");
+    let file = lab.path().join("rota.yml");
+    let text = std::fs::read_to_string(&file).unwrap().replace("max_loops: 1", "max_loops: 2");
+    let once = |text: &str| text.replace("uses_api: anthropic", "uses_api: anthropic, max_iterations: 1");
+    std::fs::write(&file, once(&text)).unwrap();
+    let late = format!(
+        "import os, time\nwhile os.environ['ROTA_TASK'] == 'late' and not os.path.exists('{}'):\n    time.sleep(0.05)\n{AGENT}",
+        lab.path().join("go").display()
+    );
+    std::fs::write(lab.path().join("agent.py"), late).unwrap();
+    lab.line("loop add --kind ralph --id late --title Late").ok();
+    let mut command = lab.command();
+    let log = std::fs::File::create(lab.path().join("log")).unwrap();
+    let mut daemon = command.arg("up").env("ANTHROPIC_API_KEY", KEY).stderr(log).spawn().unwrap();
+    until("it runs", || statuses(&lab) == ["running"]);
+    lab.line("loop add --kind ralph --id first --title First").ok();
+    until("the money is spent", || provider.seen().len() == 1);
+    until("the first is complete", || statuses(&lab).contains(&"complete".to_owned()));
+    std::fs::write(lab.path().join("go"), "").unwrap();
+    until("it is given back", || !statuses(&lab).contains(&"running".to_owned()));
+    let list = lab.line("loop list --json").json();
+    let late = list["loops"].as_array().unwrap().iter().find(|one| one["id"] == "late").unwrap();
+    assert_eq!((&late["status"], late.get("tries")), (&json!("pending"), None), "{late}");
+    assert!(lab.line("why late").ok().contains("usd_per_day"));
+    let told = std::fs::read_to_string(lab.path().join("log")).unwrap();
+    assert!(told.contains("interrupted") && told.contains("usd_per_day"), "{told}");
+    assert_eq!(provider.seen().len(), 1);
+    std::fs::write(&file, once(&text).replace("usd_per_day: 0.01", "usd_per_day: 10")).unwrap();
     until("all are complete", || statuses(&lab).iter().all(|status| status == "complete"));
     lab.line("down").ok();
     assert!(daemon.wait().unwrap().success());
