@@ -58,7 +58,8 @@ struct ErrorLine<'a> {
 
 /// Whether errors of this command line also get a line of JSON: with `--json`, those of `task`, `loop` and `why`.
 pub fn wants_json_line(arguments: &[std::ffi::OsString]) -> bool {
-    let has_flag = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
+    let has_flag =
+        arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
     has_flag && command_path(arguments).first().is_some_and(|noun| matches!(&**noun, "task" | "loop" | "why"))
 }
 

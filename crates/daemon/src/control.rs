@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::manager::Request;
 use crate::manager::happening::Status;
@@ -19,6 +19,8 @@ use crate::runner::terminate::Urgency;
 const LINE_BYTES: u64 = 64 * 1_024;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the manager is waited for before what was last known is shown; it counts for less than that.
+const BUSY: Duration = Duration::from_secs(4);
 /// How long the lock of a daemon that was killed may outlive it.
 const LAST_BREATH: Duration = Duration::from_secs(1);
 
@@ -155,15 +157,19 @@ fn line<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Answers whoever asks, by asking the manager.
-pub async fn serve(listener: UnixListener, manager: mpsc::Sender<Request>) {
+/// Answers whoever asks, by asking the manager. While the manager waits for its store, what was last known of it is shown.
+pub async fn serve(
+    listener: UnixListener,
+    manager: mpsc::Sender<Request>,
+    latest: watch::Receiver<Option<Status>>,
+) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let manager = manager.clone();
+                let (manager, latest) = (manager.clone(), latest.clone());
                 tokio::spawn(async move {
                     // Whoever goes away or says nothing is let go.
-                    let _served = tokio::time::timeout(PATIENCE, answer(stream, manager)).await;
+                    let _served = tokio::time::timeout(PATIENCE, answer(stream, manager, latest)).await;
                 });
             }
             // No descriptors left, say: it passes.
@@ -172,7 +178,11 @@ pub async fn serve(listener: UnixListener, manager: mpsc::Sender<Request>) {
     }
 }
 
-async fn answer(stream: UnixStream, manager: mpsc::Sender<Request>) -> io::Result<()> {
+async fn answer(
+    stream: UnixStream,
+    manager: mpsc::Sender<Request>,
+    latest: watch::Receiver<Option<Status>>,
+) -> io::Result<()> {
     let (from, mut to) = stream.into_split();
     let mut text = String::new();
     tokio::io::BufReader::new(from).take(LINE_BYTES).read_line(&mut text).await?;
@@ -183,7 +193,7 @@ async fn answer(stream: UnixStream, manager: mpsc::Sender<Request>) -> io::Resul
             return to.write_all(&line(&Answer::Refused { problem })?).await;
         }
     };
-    let answer = carry_out(ask, &manager).await;
+    let answer = carry_out(ask, &manager, &latest).await;
     to.write_all(&line(&answer)?).await?;
     if let Ask::Down { now } = ask {
         let urgency = if now { Urgency::Tell } else { Urgency::Ask };
@@ -195,15 +205,23 @@ async fn answer(stream: UnixStream, manager: mpsc::Sender<Request>) -> io::Resul
     Ok(())
 }
 
-async fn carry_out(ask: Ask, manager: &mpsc::Sender<Request>) -> Answer {
+async fn carry_out(
+    ask: Ask,
+    manager: &mpsc::Sender<Request>,
+    latest: &watch::Receiver<Option<Status>>,
+) -> Answer {
     let gone = || Answer::Refused { problem: "the daemon is ending".to_owned() };
     match ask {
         Ask::Status => {
             let (to, status) = oneshot::channel();
-            if manager.send(Request::Status(to)).await.is_err() {
-                return gone();
+            let asked = async {
+                manager.send(Request::Status(to)).await.ok()?;
+                status.await.ok()
+            };
+            match tokio::time::timeout(BUSY, asked).await {
+                Ok(status) => status.map_or_else(gone, Answer::Status),
+                Err(_) => latest.borrow().clone().map_or_else(gone, Answer::Status),
             }
-            status.await.map_or_else(|_| gone(), Answer::Status)
         }
         Ask::Reload => {
             let (to, problem) = oneshot::channel();

@@ -121,8 +121,14 @@ impl Server {
         let folder = folder.map_err(|error| NoServer(error.to_string()))?.keep();
         owner.give(&folder)?;
         let (durability, running) = (self.durability, Mutex::new(None));
-        let standby =
-            Self { folder, port: 5432, durability, settings: Vec::new(), running, schemas: AtomicU64::new(0) };
+        let standby = Self {
+            folder,
+            port: 5432,
+            durability,
+            settings: Vec::new(),
+            running,
+            schemas: AtomicU64::new(0),
+        };
         let mut copy = owner.command(&program("pg_basebackup")?);
         copy.args(["--username=rota", "--checkpoint=fast", "--no-sync", "--write-recovery-conf", "-h"]);
         copy.arg(&self.folder).args(["-p", &self.port.to_string(), "-D"]).arg(standby.data());

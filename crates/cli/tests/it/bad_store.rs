@@ -288,7 +288,8 @@ fn errors_for_programs() {
         let stderr = told(line);
         assert!(stderr.starts_with("error: "), "{line}: {stderr}");
         let last = stderr.lines().last().unwrap();
-        let object: serde_json::Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{line}: {stderr}"));
+        let object: serde_json::Value =
+            serde_json::from_str(last).unwrap_or_else(|_| panic!("{line}: {stderr}"));
         assert_eq!(object["schemaVersion"], 1, "{line}");
         let message = object["error"]["message"].as_str().unwrap();
         assert_eq!(stderr.lines().next().unwrap(), format!("error: {message}"), "{line}");

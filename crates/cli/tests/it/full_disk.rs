@@ -106,5 +106,10 @@ fn a_read_only_disk() {
         assert!(ran.stderr.contains("read-only"), "{verb}: {}", ran.stderr);
     }
     let fresh = lab.line("task create a A --store sqlite:small/other.db");
-    assert_eq!((fresh.code, fresh.stderr.to_lowercase().contains("read-only")), (1, true), "{}", fresh.stderr);
+    assert_eq!(
+        (fresh.code, fresh.stderr.to_lowercase().contains("read-only")),
+        (1, true),
+        "{}",
+        fresh.stderr
+    );
 }

@@ -35,7 +35,7 @@ pub use rota_store::intents::read::LOOPS as QUEUE;
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::intents::upstreams::Upstreams;
 use rota_store::{AnyStore, Error, Outcome, Published};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -95,6 +95,8 @@ pub struct Setup {
     pub companions: Vec<Arc<dyn Companion>>,
     /// Whether a gateway counts the calls of agents; without one their loops are counted instead.
     pub has_gateway: bool,
+    /// What is going on as far as it is known without the store, for whoever asks while the store is waited for.
+    pub latest: watch::Sender<Option<Status>>,
 }
 
 /// How long to run.
@@ -245,6 +247,7 @@ pub async fn run(
         }
         let (renewal, settlement) = (manager.next_renewal(), manager.next_settlement());
         let poll = manager.config.poll_interval;
+        manager.show_latest();
         tokio::select! {
             Some(report) = reported.recv() => {
                 manager.is_away = false;
@@ -459,15 +462,8 @@ impl Manager<'_> {
             Request::Status(to) => {
                 // A store that is away must not keep people from seeing what runs.
                 let counted = tokio::time::timeout(COUNTING, self.counts(true)).await;
-                let counts = counted.ok().flatten().unwrap_or_default();
-                let mut status =
-                    Status::new(&counts, picture(&self.running), self.slots(), self.stopping.is_some());
+                let mut status = self.status(&counted.ok().flatten().unwrap_or_default());
                 status.kept_worktrees = self.kept_worktrees().await;
-                let shown = |(upstream, wait): &(String, Wait)| UpstreamWait {
-                    upstream: upstream.clone(),
-                    wait: wait.clone(),
-                };
-                status.waits = self.upstream_waits.iter().map(shown).collect();
                 // Whoever asked may have gone.
                 let _told = to.send(status);
             }
@@ -478,6 +474,20 @@ impl Manager<'_> {
             }
             Request::Look => {}
         }
+    }
+
+    fn status(&self, counts: &BacklogCounts) -> Status {
+        let mut status = Status::new(counts, picture(&self.running), self.slots(), self.stopping.is_some());
+        let shown = |(upstream, wait): &(String, Wait)| UpstreamWait {
+            upstream: upstream.clone(),
+            wait: wait.clone(),
+        };
+        status.waits = self.upstream_waits.iter().map(shown).collect();
+        status
+    }
+
+    fn show_latest(&self) {
+        self.setup.latest.send_replace(Some(self.status(&BacklogCounts::default())));
     }
 
     async fn counts(&mut self, whole: bool) -> Option<BacklogCounts> {

@@ -93,7 +93,8 @@ impl Shared {
     /// Keeps a session whose files are not those that their names lead to: while it is open, their inode numbers are in
     /// use, and it can go on when they come back.
     fn leave(&self, session: Session, fault: &Fault) {
-        let is_kept = matches!(fault, Fault::Displaced { .. } | Fault::Linked { .. } | Fault::ReadOnly { .. });
+        let is_kept =
+            matches!(fault, Fault::Displaced { .. } | Fault::Linked { .. } | Fault::ReadOnly { .. });
         if is_kept && session.turn.get().is_none_or(|turn| turn.give_back().is_ok()) {
             self.put(session);
         }

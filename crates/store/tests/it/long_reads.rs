@@ -97,13 +97,17 @@ fn a_backup_that_takes_too_long_is_ended() {
     let copy = folder.path().join("copy.db");
     let fault = store.backup(&copy).unwrap_err();
     assert_eq!((fault.code(), fault.exit_code()), ("store_read_ended", 75), "{fault}");
-    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("copy.db")), "{left:?}");
     drop(reader);
     fill(&store, "then", 1);
     store.backup(&copy).unwrap();
     assert_eq!(
-        Connection::open(&copy).unwrap().query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0)).unwrap(),
+        Connection::open(&copy)
+            .unwrap()
+            .query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))
+            .unwrap(),
         "ok"
     );
 }

@@ -97,7 +97,11 @@ fn a_streaming_standby_takes_over() {
         let promoted = crate::pg::look(&standby.url("s")).await;
         promoted.query_one("SELECT pg_promote()", &[]).await.unwrap();
         let second = store.perform(&claim("y", 60_000)).await.unwrap().remove(0);
-        assert_eq!((first.task.id.as_str(), second.task.id.as_str()), ("a", "b"), "the lease of 'a' came along");
+        assert_eq!(
+            (first.task.id.as_str(), second.task.id.as_str()),
+            ("a", "b"),
+            "the lease of 'a' came along"
+        );
         store.perform(&crate::pg::done(&first, "fine")).await.unwrap().steps.remove(0).unwrap();
     });
 }
@@ -221,6 +225,10 @@ fn what_a_promoted_standby_keeps() {
         promoted.batch_execute("ALTER SYSTEM RESET synchronous_standby_names").await.unwrap();
         promoted.batch_execute("SELECT pg_reload_conf()").await.unwrap();
         let store = open(&standby.url("s")).await;
-        assert_eq!(store.perform(&claim("x", 60_000)).await.unwrap().len(), 1, "what was acknowledged is there");
+        assert_eq!(
+            store.perform(&claim("x", 60_000)).await.unwrap().len(),
+            1,
+            "what was acknowledged is there"
+        );
     });
 }

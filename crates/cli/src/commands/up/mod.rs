@@ -29,7 +29,7 @@ use rota_store::intents::read::Now;
 use rota_store::{AnyStore, Store};
 use rota_verbs::Context;
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::supervised::Supervised;
@@ -84,7 +84,9 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     let is_server = matches!(cx.store, AnyStore::Postgres(_));
     let environment = BTreeMap::from([("ROTA_SCOPE".into(), cx.scope.clone().into())]);
     let policy_file = locate::policy_file(common)?;
+    let (latest, last_known) = watch::channel(None);
     let mut setup = Setup {
+        latest,
         verbose: log::least() == log::Level::Debug,
         publish: args.publish || !is_server,
         store: cx.store.clone(),
@@ -107,7 +109,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     let ending = runtime.block_on(async {
         let (ask, requests) = mpsc::channel(16);
         let listener = run_folder.listen(&held).map_err(named)?;
-        tokio::spawn(control::serve(listener, ask));
+        tokio::spawn(control::serve(listener, ask, last_known));
         let served = match args.no_serve {
             true => Served::AgentsOnly,
             false => Served::Api(policy_file, super::gate::gates(common)?, cycles.clone()),
