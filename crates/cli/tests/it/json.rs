@@ -482,14 +482,17 @@ fn nothing_and_errors() {
             $ @0 task show a --json
             ! error: task 'a' not found
             !   see what there is: rota task list --all
+            ! {"schemaVersion":1,"error":{"code":"task_not_found","message":"task 'a' not found","hint":"see what there is: rota task list --all"}}
             [2]
             $ @0 why a --json
             ! error: task 'a' not found
             !   see what there is: rota task list --all
+            ! {"schemaVersion":1,"error":{"code":"task_not_found","message":"task 'a' not found","hint":"see what there is: rota task list --all"}}
             [2]
             $ @0 task create a --json
             ! error: missing task title
             ! Usage: rota task create [OPTIONS] <id> <title>
+            ! {"schemaVersion":1,"error":{"code":"usage","message":"missing task title"}}
             [1]
         "#]],
     );

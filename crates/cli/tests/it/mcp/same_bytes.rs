@@ -257,9 +257,11 @@ fn arguments(step: &Step) -> Value {
     arguments
 }
 
-/// What the command line says about a refusal, without its mark and the usage line.
+/// What the command line says about a refusal, without its mark, the usage line and the line for programs.
 fn message(ran: &Ran) -> String {
-    let lines = ran.stderr.split_inclusive('\n').filter(|line| !line.starts_with("Usage: "));
+    let is_shown =
+        |line: &&str| !line.starts_with("Usage: ") && !line.starts_with(r#"{"schemaVersion":1,"error":"#);
+    let lines = ran.stderr.split_inclusive('\n').filter(is_shown);
     let text: String = lines.collect();
     text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
