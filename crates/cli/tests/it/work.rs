@@ -244,6 +244,15 @@ fn dependencies_become_ready_by_our_own_work() {
     assert_eq!(lab.line("task plan-status").ok(), "0 open, 0 active, 4 done, 0 blocked, 0 deleted\n");
 }
 
+/// Each settlement of the worker is refused, because the command has made it already: the worker goes on all the same.
+#[test]
+fn commands_that_settle_by_themselves_do_not_end_the_work() {
+    let lab = backlog(&["a", "b", "c", "d", "e"]);
+    let ran = work(&lab, &["--until-empty", "--jobs", "2"], "\"$0\" task done $ROTA_TASK");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(lab.line("task plan-status").ok(), "0 open, 0 active, 5 done, 0 blocked, 0 deleted\n");
+}
+
 /// Three workers with four jobs each: a folder can be made only once.
 #[test]
 fn no_task_is_worked_on_twice() {

@@ -109,6 +109,8 @@ impl Worker<'_> {
             Err(error) => return self.trouble(turn, error),
         };
         self.patience = (turn.sent.at, FIRST_WAIT);
+        // A refused step claims nothing, so that says nothing about the backlog.
+        let was_refused = settled.steps.iter().any(Result::is_err);
         for (lease, step) in turn.leases.into_iter().zip(settled.steps) {
             match step {
                 Ok(task) => self.accepted(lease, &task, turn.sent),
@@ -117,7 +119,7 @@ impl Worker<'_> {
         }
         let granted = settled.granted.len();
         settled.granted.into_iter().for_each(|grant| self.start(grant, turn.sent));
-        self.look |= turn.room > 0 && granted == turn.room;
+        self.look |= turn.room > 0 && (was_refused || granted == turn.room);
         if self.running.is_empty() && self.stopping.is_none() {
             (self.tell)(Progress::Idle);
         }

@@ -129,6 +129,8 @@ macro_rules! conformance_suite {
             settle {
                 a_batch_settles_each_step_by_itself
                 settling_and_claiming_the_next_in_one_go
+                a_refused_step_claims_nothing
+                the_next_lease_is_the_claimants
                 a_refused_next_claim_settles_nothing
                 every_end_of_an_attempt
                 results_are_kept_as_given

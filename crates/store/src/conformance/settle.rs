@@ -7,6 +7,8 @@ use rota_core::{Json, Refusal, Status};
 
 use super::lab::{after, at, claim, claim_of, done, fail, held, holder, id, ids, new};
 use super::{Lab, Subject};
+use crate::intents::Call;
+use crate::intents::claim::Claim;
 use crate::intents::settle::{Settle, Step};
 
 /// P2: each step of a batch is accepted or refused by itself; a late one does not undo the others.
@@ -58,6 +60,54 @@ pub fn settling_and_claiming_the_next_in_one_go<S: Subject>(subject: &S) {
     let step = Step { id: id("d"), command: done(held("d", 9)) };
     let settled = lab.ok(&Settle { call: lab.call(at(2)), steps: vec![step], then: Some(claim(at(2), 5)) });
     assert!(settled.steps[0].is_err() && settled.granted.is_empty());
+    lab.check();
+}
+
+/// A refused step claims nothing, also where there is room; the accepted steps of the same batch are kept.
+pub fn a_refused_step_claims_nothing<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.add(at(0), &[new("a"), new("b"), new("c"), new("d"), new("free")]);
+    for name in ["a", "b", "c", "d"] {
+        lab.take(at(0), name);
+    }
+    let settle = |steps: Vec<(&str, Command)>| {
+        let steps = steps.into_iter().map(|(name, command)| Step { id: id(name), command }).collect();
+        let settled = lab.ok(&Settle { call: lab.call(at(1)), steps, then: Some(claim(at(1), 5)) });
+        lab.check();
+        let accepted: Vec<bool> = settled.steps.iter().map(Result::is_ok).collect();
+        (accepted, ids(&settled.granted).join(","))
+    };
+    let before = lab.picture(at(1)).events.len();
+    assert_eq!(settle(vec![("a", done(held("a", 9)))]), (vec![false], String::new()), "another lease");
+    assert_eq!(settle(vec![("x", done(held("x", 1)))]), (vec![false], String::new()), "no such task");
+    assert_eq!(settle(vec![("free", done(held("free", 1)))]), (vec![false], String::new()), "not held");
+    assert_eq!(lab.picture(at(1)).events.len(), before, "nothing was journalled");
+    // A batch of settlements is one statement where nothing depends on them, and one by one elsewhere.
+    assert_eq!(
+        settle(vec![("a", done(held("a", 1))), ("b", done(held("b", 9)))]),
+        (vec![true, false], String::new())
+    );
+    assert_eq!(
+        settle(vec![("b", fail(held("b", 9))), ("c", done(held("c", 1)))]),
+        (vec![false, true], String::new())
+    );
+    assert_eq!((lab.task("a").status, lab.task("c").status), (Status::Done, Status::Done));
+    assert_eq!(settle(vec![("d", done(held("d", 1)))]), (vec![true], "free".to_owned()));
+}
+
+/// The grant that follows a settlement is journalled for its claimant, which may not be who settled.
+pub fn the_next_lease_is_the_claimants<S: Subject>(subject: &S) {
+    let lab = Lab::new(subject);
+    lab.add(at(0), &[new("a"), new("b")]);
+    lab.take(at(0), "a");
+    let by = |actor: Option<&str>| Call { actor: actor.map(str::to_owned), ..lab.call(at(1)) };
+    let then = Claim { call: by(Some("next")), agent: Some("next".to_owned()), ..claim(at(1), 1) };
+    let step = Step { id: id("a"), command: done(held("a", 1)) };
+    let settled = lab.ok(&Settle { call: by(Some("first")), steps: vec![step], then: Some(then) });
+    assert_eq!(settled.granted[0].task.assignee.as_deref(), Some("next"));
+    let events = lab.picture(at(1)).events;
+    let actors: Vec<Option<&str>> = events.iter().rev().take(2).map(|event| event.actor.as_deref()).collect();
+    assert_eq!(actors, [Some("next"), Some("first")]);
     lab.check();
 }
 

@@ -29,7 +29,8 @@ pub struct Settle {
     pub call: Call,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What to claim afterwards.
+    /// What to claim afterwards. Nothing is claimed if a step is refused: its caller has to learn first that its work
+    /// does not count.
     pub then: Option<Claim>,
 }
 
@@ -65,8 +66,11 @@ impl Intent for Settle {
             None => take_each(tx, &cx, &self.steps).await?,
         };
         let granted = match &self.then {
-            Some(claim) => grant_next(tx, &cx, claim, queue).await?,
-            None => Vec::new(),
+            Some(claim) if steps.iter().all(Result::is_ok) => {
+                let cx = Cx { actor: claim.call.actor.clone(), ..cx };
+                grant_next(tx, &cx, claim, queue).await?
+            }
+            _ => Vec::new(),
         };
         Ok(Settled { steps, granted })
     }

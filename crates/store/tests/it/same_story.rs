@@ -113,7 +113,7 @@ async fn crowd<S: Store>(store: &S) -> Vec<String> {
     let followed: Vec<Step> = ids[50..].iter().map(|id| done(id, "x", None)).collect();
     let twice = vec![done("many-50", "x", None), done("many-50", "x", None)];
     for (at, steps) in [(75_000, alone.clone()), (76_000, followed), (77_000, alone), (78_000, twice)] {
-        let settle = Settle { call: call(at), steps, then: None };
+        let settle = Settle { call: call(at), steps, then: Some(claim(at, 5, "z")) };
         heard.push(format!("{:?}", store.perform(&settle).await));
     }
     heard
