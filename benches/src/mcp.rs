@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rota_store::block_on;
 use rota_store::sqlite::SqliteStore;
-use rota_verbs::claim::{Claim, claim};
+use rota_verbs::claim::{Claim, Terms, claim};
 use rota_verbs::peek::{Peek, peek};
 use rota_verbs::{Context, Payload, settle, why};
 use serde_json::{Value, json};
@@ -86,10 +86,11 @@ fn in_process(cx: &Context, verb: &str, round: usize) -> Result<f64> {
         }
         "why" => Payload::new(block_on(why::why(cx, &id))?).to_text(),
         "claim" => {
-            let input = Claim { id: Some(id), queue: "tasks".to_owned(), ..Claim::default() };
+            let terms = Terms { queue: "tasks".to_owned(), ..Terms::default() };
+            let input = Claim { id: Some(id), terms };
             Payload::new(block_on(claim(cx, input))?.ok_or("nothing to claim")?).to_text()
         }
-        _ => Payload::new(block_on(settle::done(cx, &id, None))?).to_text(),
+        _ => Payload::new(block_on(settle::done(cx, &id, None, None))?).to_text(),
     };
     let time = micros(start.elapsed());
     drop(text);

@@ -8,6 +8,7 @@ use rota_store::Secret;
 
 use crate::args_control::{ImportArgs, PolicyArgs, QueueArgs, SchedArgs};
 use crate::args_loops::{DebugArgs, LoopArgs};
+use crate::args_settle::{DoneArgs, FailArgs, ParkArgs, RenewArgs};
 use crate::args_update::UpdateArgs;
 
 /// Whose turn is it, why (not) this one, may it call the model now.
@@ -308,9 +309,10 @@ pub enum TaskCommand {
     ///
     /// Example: rota task renew fix-login --agent a1
     Renew(RenewArgs),
-    /// Settle a task as done
+    /// Settle a task as done; --next also claims the next one
     ///
-    /// Example: rota task done fix-login --agent a1 --result '{"commit":"3f2c1a"}'
+    /// With --next, prints the claim after the settlement; exit 0 also when nothing is eligible. Example: rota task done
+    /// fix-login --agent a1 --result '{"commit":"3f2c1a"}' --next
     Done(DoneArgs),
     /// Settle a task as failed: an attempt is counted
     ///
@@ -448,42 +450,6 @@ pub struct ClaimArgs {
     pub specs: SpecsArg,
     #[command(flatten)]
     pub queue: QueueArg,
-}
-
-#[derive(Args, Debug)]
-pub struct RenewArgs {
-    #[command(flatten)]
-    pub id: IdArg,
-    /// How long from now [default: the policy's, 600 in tasks]
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
-    pub lease: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub struct DoneArgs {
-    #[command(flatten)]
-    pub id: IdArg,
-    /// A JSON object with a `commit` key
-    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
-    pub result: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub struct FailArgs {
-    #[command(flatten)]
-    pub id: IdArg,
-    /// Why
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub reason: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub struct ParkArgs {
-    #[command(flatten)]
-    pub id: IdArg,
-    /// Why
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub reason: String,
 }
 
 #[derive(Args, Debug)]

@@ -7,6 +7,7 @@ mod args_gate;
 mod args_loops;
 mod args_run;
 mod args_serve;
+mod args_settle;
 mod args_supervise;
 mod args_update;
 mod commands;

@@ -3,6 +3,7 @@
 use rota_core::glob::Globs;
 use rota_core::{Front, Json, TaskId};
 use rota_store::Store;
+use rota_store::intents::Call;
 use rota_store::intents::claim::{Claim as ClaimNext, ClaimById, Grant, Wanted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,13 @@ use crate::{Result, TaskPayload};
 pub struct Claim {
     /// This one; none for the next.
     pub id: Option<String>,
+    /// Which tasks qualify, and for how long.
+    pub terms: Terms,
+}
+
+/// The terms of a claim: which tasks qualify, and how long the lease lasts.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
     /// From which queue.
     pub queue: String,
     /// How long; none for as long as the policy says.
@@ -63,21 +71,29 @@ impl Claimed {
     }
 }
 
+impl Terms {
+    /// The claim of the next task for an agent, which is also the actor in the journal.
+    pub(crate) fn next_for(self, cx: &Context, agent: Option<String>) -> Result<ClaimNext> {
+        let wanted = Wanted {
+            category: checked_name("category", self.category)?,
+            specs: self.specs.as_deref().map(Globs::parse),
+        };
+        let agent = checked_name("agent", agent)?;
+        let call = Call { actor: agent.clone(), ..cx.call() };
+        let (ttl_ms, host) = (self.lease_secs.map(lease_ms), cx.host.clone());
+        Ok(ClaimNext { call, queue: self.queue, limit: 1, agent, ttl_ms, wanted, host })
+    }
+}
+
 /// Grants a lease; none if nothing is eligible. A task chosen by id that is not eligible is refused with the reasons.
 pub async fn claim(cx: &Context, input: Claim) -> Result<Option<Claimed>> {
-    let wanted = Wanted {
-        category: checked_name("category", input.category)?,
-        specs: input.specs.as_deref().map(Globs::parse),
+    let next = input.terms.next_for(cx, cx.agent.clone())?;
+    let Some(id) = input.id else {
+        return Ok(cx.store.perform(&next).await?.into_iter().next().map(Claimed::of));
     };
-    let agent = checked_name("agent", cx.agent.clone())?;
-    let ttl_ms = input.lease_secs.map(lease_ms);
-    let (call, host) = (cx.call(), cx.host.clone());
-    if let Some(id) = input.id {
-        let intent = ClaimById { call, id: task_id(&id)?, agent, ttl_ms, wanted, host };
-        return Ok(Some(Claimed::of(cx.store.perform(&intent).await?)));
-    }
-    let intent = ClaimNext { call, queue: input.queue, limit: 1, agent, ttl_ms, wanted, host };
-    Ok(cx.store.perform(&intent).await?.into_iter().next().map(Claimed::of))
+    let ClaimNext { call, agent, ttl_ms, wanted, host, .. } = next;
+    let intent = ClaimById { call, id: task_id(&id)?, agent, ttl_ms, wanted, host };
+    Ok(Some(Claimed::of(cx.store.perform(&intent).await?)))
 }
 
 pub(crate) fn lease_ms(seconds: u64) -> i64 {

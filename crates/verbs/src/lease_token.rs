@@ -63,7 +63,7 @@ pub const RIGHTS: &[Right] = &[
     Right { verb: "loop show", on: On::Own, fields: &["id"], after_expiry: false, bound: "" },
     Right { verb: "why", on: On::Kin, fields: &["id"], after_expiry: false, bound: "" },
     Right { verb: "task renew", on: On::Own, fields: &["id", "lease"], after_expiry: true, bound: "`--lease` at most the queue's `leaseTtlMs`" },
-    settles("task done", &["id", "result"], true),
+    Right { verb: "task done", on: On::Own, fields: &["id", "result"], after_expiry: true, bound: "no `--next`: a lease token claims nothing" },
     settles("task fail", &["id", "reason"], true),
     settles("task release", &["id"], true),
     settles("task park", &["id", "reason"], false),

@@ -3,22 +3,79 @@
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Json, TaskId, limits};
 use rota_store::Store;
+use rota_store::intents::claim::Claim;
 use rota_store::intents::policy::CurrentPolicy;
 use rota_store::intents::read::Show;
+use schemars::JsonSchema;
+use serde::Serialize;
 
+use crate::claim::{Claimed, Terms};
 use crate::context::{Context, bad_value, checked_text, task_id};
-use crate::step::step;
-use crate::{Result, TaskPayload};
+use crate::step::{step, step_and_claim};
+use crate::table::tasks_queue;
+use crate::verb::read_flattened;
+use crate::{Result, TaskPayload, input};
 
-/// Settles as done, with a result that must be a JSON object, and have a `commit` where the queue's policy says so.
-pub async fn done(cx: &Context, id: &str, result: Option<&str>) -> Result<TaskPayload> {
+/// A finished task, and the task that its agent claimed with the same call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Finished {
+    /// The finished task.
+    #[serde(flatten)]
+    pub task: TaskPayload,
+    /// The claim that followed; absent if none was asked for, or nothing was eligible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Claimed>,
+}
+
+read_flattened!(Finished { ..task, #[serde(default)] next: Option<Claimed> });
+
+/// The options of `done` that are about the next claim. All but `next` are refused without it.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "the fields are those of the command line")]
+pub struct NextOptions {
+    pub next: bool,
+    pub lease_secs: Option<u64>,
+    pub category: Option<String>,
+    pub specs: Option<String>,
+    pub queue: Option<String>,
+}
+
+impl NextOptions {
+    /// The claim that follows, for an agent; none without `next`.
+    pub fn claim_for(self, cx: &Context, agent: Option<String>) -> Result<Option<Claim>> {
+        let Self { next, lease_secs, category, specs, queue } = self;
+        if next {
+            let (queue, specs) = (queue.unwrap_or_else(tasks_queue), input::globs(specs));
+            return Terms { queue, lease_secs, category, specs }.next_for(cx, agent).map(Some);
+        }
+        let given = [
+            ("--lease", lease_secs.is_some()),
+            ("--category", category.is_some()),
+            ("--specs", specs.is_some()),
+            ("--queue", queue.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => {
+                Err(bad_value(format!("{flag} needs --next, which claims the next task")).into())
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// Settles as done, with a result that must be a JSON object, and have a `commit` where the queue's policy says so. Then
+/// claims, if asked, in the same transaction: a refused `done` claims nothing, and a refused claim (of an unknown queue)
+/// settles nothing.
+pub async fn done(cx: &Context, id: &str, result: Option<&str>, next: Option<Claim>) -> Result<Finished> {
     let id = task_id(id)?;
     let result = result.map(object).transpose()?;
     if result.as_ref().is_some_and(|result| !has_commit(result)) && requires_commit(cx, &id).await? {
         return Err(bad_value("result JSON must include a 'commit' key".into()).into());
     }
     let command = Command::Done { caller: cx.caller(&id)?, result };
-    step(cx, id, command).await
+    let (granted, view) = step_and_claim(cx, id, command, next).await?;
+    let next = granted.into_iter().next().map(Claimed::of);
+    Ok(Finished { task: TaskPayload::of_view(view), next })
 }
 
 /// Whether there is a commit, and not `null` in its place.

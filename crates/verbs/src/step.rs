@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use rota_core::TaskId;
 use rota_core::transition::Command;
+use rota_store::intents::claim::{Claim, Grant};
 use rota_store::intents::read::{Show, TaskView};
 use rota_store::intents::settle::Settle;
 use rota_store::{AnyTx, Intent, Outcome, Store};
@@ -12,10 +13,11 @@ use crate::{Result, TaskPayload};
 
 /// Carries out an intent on one task and shows the task afterwards, in one transaction.
 pub(crate) async fn perform_and_show<I: Intent>(cx: &Context, id: TaskId, intent: I) -> Result<TaskPayload> {
-    Ok(TaskPayload::of_view(perform_and_view(cx, id, intent).await?))
+    let (_, view) = perform_and_view(cx, id, intent).await?;
+    Ok(TaskPayload::of_view(view))
 }
 
-async fn perform_and_view<I: Intent>(cx: &Context, id: TaskId, intent: I) -> Result<TaskView> {
+async fn perform_and_view<I: Intent>(cx: &Context, id: TaskId, intent: I) -> Result<(I::Output, TaskView)> {
     let show = Show { call: cx.call(), id };
     cx.store.perform(&AndShow { intent, show }).await
 }
@@ -27,12 +29,12 @@ struct AndShow<I> {
 
 #[async_trait]
 impl<I: Intent> Intent for AndShow<I> {
-    type Output = TaskView;
+    type Output = (I::Output, TaskView);
 
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<TaskView> {
-        self.intent.run(tx).await?;
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
+        let output = self.intent.run(tx).await?;
         let (view, _) = self.show.run(tx).await?;
-        Ok(view)
+        Ok((output, view))
     }
 }
 
@@ -43,8 +45,19 @@ pub(crate) async fn step(cx: &Context, id: TaskId, command: Command) -> Result<T
 
 /// The same, for fronts that show it in words of their own.
 pub(crate) async fn step_view(cx: &Context, id: TaskId, command: Command) -> Result<TaskView> {
-    let one = OneStep(Settle::one(cx.call(), id.clone(), command));
-    perform_and_view(cx, id, one).await
+    let (_, view) = step_and_claim(cx, id, command, None).await?;
+    Ok(view)
+}
+
+/// Takes one step on one task and then claims, in one transaction. A refusal of either leaves everything as it was.
+pub(crate) async fn step_and_claim(
+    cx: &Context,
+    id: TaskId,
+    command: Command,
+    then: Option<Claim>,
+) -> Result<(Vec<Grant>, TaskView)> {
+    let settle = Settle { then, ..Settle::one(cx.call(), id.clone(), command) };
+    perform_and_view(cx, id, OneStep(settle)).await
 }
 
 /// A step whose refusal ends the transaction.
@@ -52,13 +65,14 @@ struct OneStep(Settle);
 
 #[async_trait]
 impl Intent for OneStep {
-    type Output = ();
+    type Output = Vec<Grant>;
 
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
-        for taken in self.0.run(tx).await?.steps {
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Grant>> {
+        let settled = self.0.run(tx).await?;
+        for taken in settled.steps {
             taken?;
         }
-        Ok(())
+        Ok(settled.granted)
     }
 }
 

@@ -20,7 +20,7 @@ fn help_of_task() {
           peek         Show the top claimable tasks, then all active ones; reads only
           claim        Claim the next task, or one by id
           renew        Extend the lease of a task
-          done         Settle a task as done
+          done         Settle a task as done; --next also claims the next one
           fail         Settle a task as failed: an attempt is counted
           release      Give a task back; nothing is counted
           park         Park a task for a person

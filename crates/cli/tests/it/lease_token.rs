@@ -254,6 +254,7 @@ fn an_agent_by_mcp_has_its_lease_and_no_more() {
         ("rota_task_show", r#"{"id":"victim"}"#, false),
         ("rota_task_claim", "{}", false),
         ("rota_task_done", r#"{"id":"victim"}"#, false),
+        ("rota_task_done", r#"{"id":"own","next":true}"#, false),
         ("rota_task_plan_sync", r#"{"plan":""}"#, false),
         ("rota_sched_policy_set", r#"{"maxConcurrent":9}"#, false),
         ("rota_queue_drain", "{}", false),

@@ -14,6 +14,7 @@ mod daemon;
 mod daemon_hosts;
 mod daemon_kill9;
 mod delete;
+mod done_next;
 mod edges;
 mod fences;
 mod fresh_folder;

@@ -40,15 +40,15 @@ pub fn bounded(verb: &str, field: &str, schema: &Value, is_in_address: bool) -> 
     schema
 }
 
-/// What the fields of a body must satisfy together: at least one of them says something.
+/// Alternatives that a body must satisfy one of, where its fields depend on each other.
 pub fn together(verb: &str) -> Option<Value> {
-    let one_of = |fields: [&str; 2], schema: Value| {
-        let alternatives = fields.map(|field| json!({"required": [field], "properties": {field: schema}}));
-        Some(json!(alternatives))
-    };
     match verb {
-        "issue edit" => one_of(["title", "body"], json!({"type": "string"})),
-        "issue label" => one_of(["add", "remove"], json!({"type": "array", "minItems": 1})),
+        "task done" => {
+            let absent = json!({"type": "null"});
+            let none = json!({"lease": absent, "category": absent, "specs": absent, "queue": absent});
+            let next = json!({"required": ["next"], "properties": {"next": {"const": true}}});
+            Some(json!([next, {"properties": none}]))
+        }
         _ => None,
     }
 }

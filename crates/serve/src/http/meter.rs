@@ -434,8 +434,8 @@ mod tests {
 
     /// A short lease is taken back by who comes an hour later.
     fn lose_a_lease(cx: &Context) {
-        let wanted =
-            || claim::Claim { queue: "tasks".into(), lease_secs: Some(1), ..claim::Claim::default() };
+        let terms = claim::Terms { queue: "tasks".into(), lease_secs: Some(1), ..claim::Terms::default() };
+        let wanted = || claim::Claim { id: None, terms: terms.clone() };
         block_on(claim::claim(cx, wanted())).unwrap_or_else(|error| panic!("{error}"));
         let later = rota_store::clock::system_now().plus_ms(3_600_000);
         let later = Context { now: Some(later), allow_future: true, ..cx.clone() };
@@ -482,9 +482,10 @@ mod tests {
                 Create { id: id.into(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
             block_on(create(&cx, task)).unwrap_or_else(|error| panic!("{error}"));
         }
-        let wanted = claim::Claim { queue: "tasks".into(), ..claim::Claim::default() };
+        let terms = claim::Terms { queue: "tasks".into(), ..claim::Terms::default() };
+        let wanted = claim::Claim { id: None, terms };
         block_on(claim::claim(&cx, wanted)).unwrap_or_else(|error| panic!("{error}"));
-        block_on(settle::done(&cx, "a", None)).unwrap_or_else(|error| panic!("{error}"));
+        block_on(settle::done(&cx, "a", None, None)).unwrap_or_else(|error| panic!("{error}"));
         lose_a_lease(&cx);
         push_back_and_use(&cx);
         meter.note_tick(Duration::from_millis(2));

@@ -304,16 +304,13 @@ fn perform(
     Ok(text)
 }
 
-/// Nobody waits for the answer any more, so nobody would work under these leases before they run out.
+/// Nobody waits for the answer any more, so nobody would work under these leases before they run out. A settlement
+/// stays: only the claim that came with it is given back.
 fn give_back(name: &str, cx: Context, text: &str) {
     let payload: Value = serde_json::from_str(text).unwrap_or_default();
     match name {
-        "task claim" => {
-            let text = |key: &str| payload[key].as_str().map(str::to_owned);
-            let cx = Context { lease: text("leaseId"), agent: None, ..cx };
-            // A lease that cannot be given back runs out.
-            drop(cx.store.wait(settle::release(&cx, &text("id").unwrap_or_default())));
-        }
+        "task claim" => release(&cx, &payload),
+        "task done" => release(&cx, &payload["next"]),
         "sched lease" => {
             for lease in payload["leases"].as_array().into_iter().flatten() {
                 let lease = lease["leaseId"].as_str().unwrap_or_default();
@@ -322,6 +319,14 @@ fn give_back(name: &str, cx: Context, text: &str) {
         }
         _ => {}
     }
+}
+
+/// Releases a claimed task, if there is one. A lease that cannot be given back runs out.
+fn release(cx: &Context, claimed: &Value) {
+    let text = |key: &str| claimed[key].as_str().map(str::to_owned);
+    let Some(id) = text("id") else { return };
+    let cx = Context { lease: text("leaseId"), agent: None, ..cx.clone() };
+    drop(cx.store.wait(settle::release(&cx, &id)));
 }
 
 /// Notices that the caller went away: its request is dropped before it was answered.

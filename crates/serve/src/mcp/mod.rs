@@ -43,7 +43,8 @@ const MESSAGE_BYTES: usize = 8 * 1_024 * 1_024;
 
 const INSTRUCTIONS: &str = "Rota hands out tasks to agents, one holder at a time. Claim a task with rota_task_claim, \
     keep its leaseId, work on it, call rota_task_renew before leaseExpiresAt if it takes longer, and end with \
-    rota_task_done, rota_task_fail or rota_task_release. File what you discover with rota_task_create. A refusal says who holds the task now: then stop working on it. rota_task_peek \
+    rota_task_done, rota_task_fail or rota_task_release; rota_task_done with next: true also claims the next task. File \
+    what you discover with rota_task_create. A refusal says who holds the task now: then stop working on it. rota_task_peek \
     shows what there is, rota_why explains why a task does not run.";
 
 /// What a server works with.

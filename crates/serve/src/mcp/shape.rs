@@ -91,8 +91,18 @@ pub fn tasks() -> Shape {
 
 /// A granted task with what its blockers left behind.
 pub fn claimed() -> Shape {
+    with_blocker_results(task())
+}
+
+fn with_blocker_results(shape: Shape) -> Shape {
     let result = object(Shape::default().always(["id"], &text()).always(["result"], &any_object()));
-    task().maybe(["blockerResults"], &list(result))
+    shape.maybe(["blockerResults"], &list(result))
+}
+
+/// A finished task, and the task that was claimed with it.
+pub fn finished() -> Shape {
+    let next = with_blocker_results(with_task_fields(Shape::default()));
+    task().maybe(["next"], &object(next))
 }
 
 /// A task and its blockers.

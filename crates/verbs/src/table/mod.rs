@@ -68,7 +68,7 @@ pub fn visit_all(visitor: &mut impl Visitor) {
     upkeep::visit(visitor);
 }
 
-fn tasks_queue() -> String {
+pub(crate) fn tasks_queue() -> String {
     "tasks".to_owned()
 }
 

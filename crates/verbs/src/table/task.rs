@@ -15,8 +15,9 @@ use crate::list;
 use crate::payload::TaskList;
 use crate::plan_status::{self, PlanStatus};
 use crate::plan_sync::{self, PlanSynced};
+use crate::settle::{self, Finished, NextOptions};
 use crate::show::{self, Shown};
-use crate::{TaskPayload, create, input, peek, renew, settle, step, update, why};
+use crate::{TaskPayload, create, input, peek, renew, step, update, why};
 
 verbs! {
     /// Add an open task
@@ -85,8 +86,8 @@ verbs! {
         specs: Option<String>,
     } => Claimed, "task claim" Post "/claims" WithHint, |cx, it| {
         let specs = input::globs(it.specs);
-        let input =
-            claim::Claim { id: it.id, queue: it.queue, lease_secs: it.lease, category: it.category, specs };
+        let terms = claim::Terms { queue: it.queue, lease_secs: it.lease, category: it.category, specs };
+        let input = claim::Claim { id: it.id, terms };
         Ok(claim::claim(cx, input).await?.ok_or(rota_core::Refusal::NothingEligible)?)
     };
 
@@ -99,14 +100,31 @@ verbs! {
     } => TaskPayload, "task renew" Post "/tasks/{id}/renew" WithHint,
         |cx, it| renew::renew(cx, &it.id, it.lease).await;
 
-    /// Settle a task as done
+    /// Settle a task as done, and claim the next one if asked
     FinishTask {
         id: String,
         /// An object with a `commit` key.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<Json>,
-    } => TaskPayload, "task done" Post "/tasks/{id}/done" WithHint,
-        |cx, it| settle::done(cx, &it.id, it.result.as_ref().map(Json::as_str)).await;
+        /// Claim the next task in the same transaction; `queue`, `category`, `specs` and `lease` are refused without it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        next: bool,
+        /// Seconds that the lease of the next task lasts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        category: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        specs: Option<String>,
+        /// The queue to claim from; without it `tasks`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queue: Option<String>,
+    } => Finished, "task done" Post "/tasks/{id}/done" WithHint, |cx, it| {
+        let FinishTask { id, result, next, lease: lease_secs, category, specs, queue } = it;
+        let options = NextOptions { next, lease_secs, category, specs, queue };
+        let next = options.claim_for(cx, cx.agent.clone())?;
+        settle::done(cx, &id, result.as_ref().map(Json::as_str), next).await
+    };
 
     /// Settle a task as failed: an attempt is counted
     FailTask {

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use rota_core::Refusal;
 use rota_core::text::escaped;
 use rota_verbs::table::{
     FailTask, FinishTask, ParkTask, PauseTask, ReleaseTask, RenewTask, ResetTask, ResumeTask, UndeleteTask,
@@ -9,7 +10,8 @@ use rota_verbs::table::{
 use rota_verbs::{TaskPayload, Verb, settle};
 
 use super::Run;
-use crate::args::{DoneArgs, FailArgs, IdArg, ParkArgs, RenewArgs};
+use crate::args::IdArg;
+use crate::args_settle::{DoneArgs, FailArgs, ParkArgs, RenewArgs};
 use crate::commands::number;
 use crate::errors::{CliError, CliResult};
 use crate::output;
@@ -25,7 +27,25 @@ pub fn renew(run: &Run<'_>, args: RenewArgs) -> CliResult<ExitCode> {
 
 pub fn done(run: &Run<'_>, args: DoneArgs) -> CliResult<ExitCode> {
     let result = args.result.as_deref().map(settle::object).transpose()?;
-    moved(run, "done", FinishTask { id: args.id.id, result })
+    let input = FinishTask {
+        id: args.id.id,
+        result,
+        next: args.next,
+        lease: args.lease.as_deref().map(|text| number("--lease", text)).transpose()?,
+        category: args.category,
+        specs: args.specs,
+        queue: args.queue,
+    };
+    let finished = run.ask(input)?;
+    let has_nothing_next = args.next && finished.next.is_none();
+    let code = output::emit(run.json(), finished, |finished| {
+        let next = finished.next.as_ref().map(output::markdown::claimed).unwrap_or_default();
+        format!("done {}\n{next}", escaped(finished.task.id.as_str()))
+    })?;
+    if has_nothing_next {
+        output::note(&Refusal::NothingEligible.to_string())?;
+    }
+    Ok(code)
 }
 
 pub fn fail(run: &Run<'_>, args: FailArgs) -> CliResult<ExitCode> {

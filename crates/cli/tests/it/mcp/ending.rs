@@ -31,7 +31,7 @@ fn call_and_be_heard(client: &mut Pipes, tool: &str, arguments: &Value) -> u64 {
 }
 
 /// Waits until a writer has its turn and so stands before the database that the other connection keeps.
-fn wait_for_writer(lab: &Lab) {
+pub fn wait_for_writer(lab: &Lab) {
     let turn = std::fs::File::open(lab.path().join(".rota/rota.db-turn")).unwrap();
     while turn.try_lock().is_ok() {
         turn.unlock().unwrap();
@@ -85,6 +85,28 @@ fn a_cancelled_claim_is_given_back() {
     assert_eq!((rest, code), (vec![], Some(0)), "no answer to what was cancelled");
     assert_eq!(status(&lab), "open");
     let log = lab.line("log --task a").ok();
+    assert!(log.contains("granted") && log.contains("released"), "{log}");
+}
+
+/// A cancelled `done` with `next` that is carried out all the same settles the task and keeps no claim.
+#[test]
+fn a_cancelled_done_gives_back_the_next_claim() {
+    let (lab, other) = busy(true);
+    lab.line("task create b B").ok();
+    let mut client = Pipes::start(&lab, &[]);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let arguments = json!({"id": "a", "agent": "me", "next": true});
+    let id = call_and_be_heard(&mut client, "rota_task_done", &arguments);
+    wait_for_writer(&lab);
+    client
+        .write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    client.ask("ping", json!({}));
+    other.execute_batch("ROLLBACK").unwrap();
+    client.close_input();
+    let (rest, code) = client.end();
+    assert_eq!((rest, code), (vec![], Some(0)), "no answer to what was cancelled");
+    assert_eq!(status(&lab), "done");
+    let log = lab.line("log --task b").ok();
     assert!(log.contains("granted") && log.contains("released"), "{log}");
 }
 

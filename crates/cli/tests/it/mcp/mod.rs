@@ -2,7 +2,7 @@
 
 pub mod client;
 pub mod clients;
-mod ending;
+pub mod ending;
 mod http;
 pub mod same_bytes;
 mod sessions;

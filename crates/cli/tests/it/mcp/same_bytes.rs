@@ -144,6 +144,61 @@ fn task_steps() -> Vec<Step> {
     ]
 }
 
+/// `done` with `next`, on the tasks of a queue of its own. The stand-alone requests of one client name agent and lease.
+fn next_steps() -> Vec<Step> {
+    let mut steps: Vec<Step> = vec![
+        Step(
+            "@9 task create n1 One --json --queue line",
+            "",
+            "rota_task_create",
+            json!({"id": "n1", "title": "One", "queue": "line"}),
+        ),
+        Step(
+            "@9 task create n2 Two --json --queue line --deps n1 -c docs --spec specs/n.md",
+            "",
+            "rota_task_create",
+            json!({"id": "n2", "title": "Two", "queue": "line", "deps": ["n1"], "category": "docs",
+                   "spec": "specs/n.md"}),
+        ),
+        Step(
+            "@9 task claim --json --agent a3 --queue line",
+            "",
+            "rota_task_claim",
+            json!({"agent": "a3", "queue": "line"}),
+        ),
+    ];
+    let done = |line: &'static str, arguments: Value| Step(line, "", "rota_task_done", arguments);
+    steps.extend([
+        done(
+            "@9 task done n1 --json --agent a3 --lease-id lease-n1-1 --lease 60",
+            json!({"id": "n1", "agent": "a3", "leaseId": "lease-n1-1", "lease": 60}),
+        ),
+        done(
+            "@9 task done n1 --json --agent a3 --lease-id lease-n1-1 --next --lease x",
+            json!({"id": "n1", "agent": "a3", "leaseId": "lease-n1-1", "next": true, "lease": "x"}),
+        ),
+        done(
+            "@9 task done n1 --json --agent a3 --lease-id lease-n1-9 --next --queue line",
+            json!({"id": "n1", "agent": "a3", "leaseId": "lease-n1-9", "next": true, "queue": "line"}),
+        ),
+        done(
+            "@9 task done n1 --json --agent a3 --lease-id lease-n1-1 --next --queue nowhere",
+            json!({"id": "n1", "agent": "a3", "leaseId": "lease-n1-1", "next": true, "queue": "nowhere"}),
+        ),
+        done(
+            "@9 task done n1 --json --agent a3 --lease-id lease-n1-1 --result '{\"commit\":\"n\"}' --next --queue line \
+             --category docs --specs 'specs/*' --lease 60",
+            json!({"id": "n1", "agent": "a3", "leaseId": "lease-n1-1", "result": {"commit": "n"}, "next": true,
+                   "queue": "line", "category": "docs", "specs": "specs/*", "lease": 60}),
+        ),
+        done(
+            "@9 task done n2 --json --agent a3 --lease-id lease-n2-1 --next --queue line",
+            json!({"id": "n2", "agent": "a3", "leaseId": "lease-n2-1", "next": true, "queue": "line"}),
+        ),
+    ]);
+    steps
+}
+
 fn sched_steps() -> Vec<Step> {
     vec![
         Step(
@@ -281,7 +336,7 @@ pub const ALLOW_NOW: [(&str, &str); 1] = [("ROTA_ALLOW_NOW", "1")];
 
 /// Every step of this file.
 pub fn steps() -> Vec<Step> {
-    task_steps().into_iter().chain(sched_steps()).collect()
+    task_steps().into_iter().chain(next_steps()).chain(sched_steps()).collect()
 }
 
 /// What the tools did over the steps.

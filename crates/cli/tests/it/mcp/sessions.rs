@@ -116,6 +116,39 @@ fn sessions_over_http() {
     });
 }
 
+/// The task that comes with `next` belongs to the session, whoever the finished lease was granted to: the session settles it
+/// without a lease id, and releases it when it ends.
+#[test]
+fn the_next_task_is_the_sessions_own() {
+    everywhere(|lab| {
+        for id in ["a", "b", "c", "d"] {
+            lab.line(&format!("task create {id} T")).ok();
+        }
+        let mut client = Pipes::start(lab, &[]);
+        let a = accepted(client.call("rota_task_claim", &json!({})));
+        let own = a["assignee"].as_str().unwrap();
+        let finished = accepted(client.call("rota_task_done", &json!({"id": "a", "next": true})));
+        assert_eq!((&finished["id"], &finished["status"]), (&json!("a"), &json!("done")), "{finished}");
+        assert_eq!((&finished["next"]["id"], &finished["next"]["assignee"]), (&json!("b"), &json!(own)));
+        // By the lease id of another agent: the claim is the session's all the same.
+        let c: Value = serde_json::from_str(&lab.line("task claim c --agent other --json").ok()).unwrap();
+        let before = lab.export();
+        assert!(is_refused(&client.call("rota_task_done", &json!({"id": "c", "next": true}))));
+        assert_eq!(lab.export(), before, "a refused done claims nothing");
+        let arguments = json!({"id": "c", "leaseId": c["leaseId"], "next": true});
+        let finished = accepted(client.call("rota_task_done", &arguments));
+        assert_eq!((&finished["next"]["id"], &finished["next"]["assignee"]), (&json!("d"), &json!(own)));
+        let log = lab.line("log --task d --json").ok();
+        assert!(log.contains(&format!("\"actor\": \"{own}\"")), "{log}");
+        let finished = accepted(client.call("rota_task_done", &json!({"id": "b", "next": true})));
+        assert!(finished.get("next").is_none(), "{finished}");
+        client.close_input();
+        assert_eq!(client.end().1, Some(0));
+        let statuses = ["a", "b", "c", "d"].map(|id| task(lab, id)["status"].as_str().unwrap().to_owned());
+        assert_eq!(statuses, ["done", "done", "done", "open"]);
+    });
+}
+
 /// A request that stands alone has no session: a claim names its agent, and a settlement its lease.
 #[test]
 fn without_a_session_a_call_names_agent_and_lease() {
@@ -151,8 +184,16 @@ fn without_a_session_a_call_names_agent_and_lease() {
         }
     }
     assert_eq!(task(&lab, "a")["status"], "active");
-    accepted(call("rota_task_done", json!({"id": "a", "leaseId": claimed["leaseId"]})));
+    lab.line("task create b B").ok();
+    let refused = call("rota_task_done", json!({"id": "a", "leaseId": claimed["leaseId"], "next": true}));
+    assert!(said(&refused).starts_with("missing agent: without a session"), "{refused}");
+    assert_eq!(task(&lab, "a")["status"], "active");
+    let arguments = json!({"id": "a", "leaseId": claimed["leaseId"], "next": true, "agent": "me"});
+    let finished = accepted(call("rota_task_done", arguments));
     assert_eq!(task(&lab, "a")["status"], "done");
+    assert_eq!((&finished["next"]["id"], &finished["next"]["assignee"]), (&json!("b"), &json!("me")));
+    accepted(call("rota_task_done", json!({"id": "b", "leaseId": finished["next"]["leaseId"]})));
+    assert_eq!(task(&lab, "b")["status"], "done");
 }
 
 /// What an agent discovers is filed, and what it will not do is given back.

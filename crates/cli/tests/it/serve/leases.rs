@@ -66,6 +66,8 @@ fn a_holder_works_in_its_scope_and_settles_its_own_task() {
         ("GET", "/openapi.json", None, "lease_may_not"),
         ("GET", "/events", None, "lease_may_not"),
         ("POST", "/tasks/mine/done?leaseId=lease-mine-9", None, "lease_may_not"),
+        ("POST", "/tasks/mine/done", Some(json!({"next": true})), "lease_may_not"),
+        ("POST", "/tasks/mine/done", Some(json!({"next": true, "queue": "tasks"})), "lease_may_not"),
         ("POST", "/tasks/mine/done", Some(json!({"result": {"commit": "c"}})), "ok"),
         ("GET", "/tasks/mine", None, "lease_ended"),
         ("POST", "/tasks/mine/done", None, "lease_ended"),
@@ -192,6 +194,11 @@ fn an_agent_by_the_command_line() {
         said.starts_with("error: the token of lease-a-1 may not use `policy show`\n  a lease token may"),
         "{said}"
     );
+    let before = lab.export();
+    let (code, printed, said) = run("task done a --next");
+    assert_eq!((code, printed.as_str(), lab.export()), (1, "", before), "{said}");
+    let wanted = "error: the token of lease-a-1 may not give `next` to `task done`\n  a lease token may";
+    assert!(said.starts_with(wanted), "{said}");
     assert_eq!(run("task done a"), (0, "done a\n".into(), String::new()));
     let (code, _, said) = run("task show a");
     assert_eq!(code, 1);

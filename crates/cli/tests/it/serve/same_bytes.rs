@@ -58,6 +58,18 @@ const SCRIPT: &str = r#"
 @9 task update b JSON
 @9 task update b --status sideways JSON
 @9 task update a --title T JSON
+@9 task create n1 "Next \e one" --queue line -c docs -d "more\ntext" -r specs/n.md JSON
+@9 task create n2 "Next two" --queue line --deps n1 JSON
+@9 task create n3 "Next three" --queue line JSON
+@9 task claim n3 --agent a3 JSON
+@9 task done n3 --agent a3 --lease 60 JSON
+@9 task done n3 --agent a3 --queue line JSON
+@9 task done n3 --agent a3 --next --queue nowhere JSON
+@9 task done n3 --agent stranger --next --queue line JSON
+@9 task done nobody --agent a3 --next JSON
+@9 task done n3 --agent a3 --next --queue line --category docs --specs 'specs/*' --lease 60 JSON
+@9 task done n1 --agent a3 --result '{"commit":"n","n":1.0e400}' --next --queue line JSON
+@9 task done n2 --agent a3 --next --queue line JSON
 @9 task plan-sync JSON
 | {"id":"p1","t":"Planned","spec":"specs/p.md","odd":1}
 | {"id":"p2","t":"Later","deps":["p1"]}

@@ -2,10 +2,11 @@
 
 use rota_core::{LeaseId, Refusal, UnixMillis};
 use rota_store::block_on;
-use rota_verbs::claim::{Claim, Claimed, claim};
+use rota_verbs::claim::{Claim, Claimed, Terms, claim};
 use rota_verbs::create::{Create, create};
 use rota_verbs::peek::{Peek, peek};
 use rota_verbs::plan_sync::{PlanSync, plan_sync};
+use rota_verbs::settle::NextOptions;
 use rota_verbs::{Context, Result, TaskPayload, input, renew, settle, show, why};
 
 use super::{Argument, Call, Effect, Kind, Telling, Tool, answer};
@@ -93,7 +94,7 @@ pub(super) static TOOLS: [Tool; 10] = [
         effect: Effect::Changes,
         arguments: &[ID, LEASE, LEASE_ID, AGENT],
         run: |call| {
-            let lease = call.given.text("lease").map(|text| input::count("--lease", &text)).transpose()?;
+            let lease = lease_secs(call)?;
             let (cx, id) = (holder(call)?, call.given.needed("id"));
             let renewed = block_on(renew::renew(&cx, id, lease))?;
             call.session.extend(&cx.scope, id, lasts_ms(&renewed));
@@ -104,8 +105,10 @@ pub(super) static TOOLS: [Tool; 10] = [
     Tool {
         name: "rota_task_done",
         title: "Finish a task",
-        description: "Say that a task you claimed is finished; tasks that waited for it become claimable. If it is \
-            refused, somebody else holds the task now and your work does not count.",
+        description: "Say that a task you claimed is finished; tasks that waited for it become claimable. With next: \
+            true you also claim the next task, in the same call: it is `next` in the answer, with its leaseId; no \
+            `next` means that there is nothing to do now. If it is refused, somebody else holds the task now, your \
+            work does not count, and nothing was claimed.",
         effect: Effect::Changes,
         arguments: &[
             ID,
@@ -115,13 +118,20 @@ pub(super) static TOOLS: [Tool; 10] = [
                 "What came out of it; must have a `commit` key, e.g. {\"commit\": \"3f2c1a\"}. Tasks that waited for \
                  this one see it.",
             ),
+            Argument::new("next", Kind::Flag, "Claim the next task too, under your own name."),
+            Argument::new("lease", Kind::Whole, "With next: seconds until its lease runs out."),
+            Argument::new("category", Kind::Text, "With next: only tasks of this category."),
+            Argument::new(
+                "specs",
+                Kind::Text,
+                "With next: only tasks whose spec matches one of these globs.",
+            ),
+            Argument::new("queue", Kind::Text, "With next: the queue to claim from. Default: tasks."),
             LEASE_ID,
             AGENT,
         ],
-        run: |call| {
-            let result = call.given.text("result");
-            settled(call, |cx, id| block_on(settle::done(cx, id, result.as_deref())))
-        },
+        answer: shape::finished,
+        run: finish_task,
         ..BASE
     },
     Tool {
@@ -300,32 +310,58 @@ fn create_task(call: &Call<'_>) -> Result<String> {
 }
 
 fn claim_task(call: &Call<'_>) -> Result<String> {
-    if call.cx.agent.is_none() {
-        let problem = "missing agent: without a session a claim must name its agent";
-        return Err(Refusal::BadValue { problem: problem.to_owned() }.into());
-    }
-    let input = Claim {
-        id: call.given.text("id"),
+    claimant(call)?;
+    let terms = Terms {
         queue: call.given.text_or("queue", "tasks"),
-        lease_secs: call.given.text("lease").map(|text| input::count("--lease", &text)).transpose()?,
+        lease_secs: lease_secs(call)?,
         category: call.given.text("category"),
         specs: input::globs(call.given.text("specs")),
     };
-    let claimed = block_on(claim(&call.cx, input))?.ok_or(Refusal::NothingEligible)?;
-    let (id, lease) = (claimed.task.id.as_str(), claimed.task.lease_id.as_deref().unwrap_or_default());
-    let is_kept = call.session.hold(&call.cx, id, lease, lasts_ms(&claimed.task));
-    if call.cancelled.is_cancelled() || !is_kept {
-        give_back(call, &claimed)?;
-        return Err(Refusal::NothingEligible.into());
-    }
-    answer(claimed)
+    let claimed = block_on(claim(&call.cx, Claim { id: call.given.text("id"), terms }))?;
+    let claimed = claimed.filter(|claimed| keep(call, claimed));
+    answer(claimed.ok_or(Refusal::NothingEligible)?)
 }
 
-/// Gives back a claim whose caller does not wait for the answer any more.
-fn give_back(call: &Call<'_>, claimed: &Claimed) -> Result<()> {
-    let id = claimed.task.id.as_str();
-    let cx = Context { lease: claimed.task.lease_id.clone(), agent: None, ..call.cx.clone() };
+/// Settles, and claims for the agent that a claim of this call would be for, whoever the settled lease belongs to.
+fn finish_task(call: &Call<'_>) -> Result<String> {
+    let given = &call.given;
+    let (cx, id) = (holder(call)?, given.needed("id"));
+    let options = NextOptions {
+        next: given.flag("next"),
+        lease_secs: lease_secs(call)?,
+        category: given.text("category"),
+        specs: given.text("specs"),
+        queue: given.text("queue"),
+    };
+    let agent = if options.next { Some(claimant(call)?) } else { None };
+    let next = options.claim_for(&cx, agent)?;
+    let mut finished = block_on(settle::done(&cx, id, given.text("result").as_deref(), next))?;
     call.session.forget(&cx.scope, id);
-    block_on(settle::release(&cx, id))?;
-    Ok(())
+    finished.next = finished.next.filter(|next| keep(call, next));
+    answer(finished)
+}
+
+/// The agent of a claim: the one that the call names, or that of its session.
+fn claimant(call: &Call<'_>) -> Result<String> {
+    let problem = "missing agent: without a session a claim must name its agent";
+    let missing = || Refusal::BadValue { problem: problem.to_owned() };
+    Ok(call.cx.agent.clone().ok_or_else(missing)?)
+}
+
+fn lease_secs(call: &Call<'_>) -> Result<Option<u64>> {
+    call.given.text("lease").map(|text| input::count("--lease", &text)).transpose()
+}
+
+/// Remembers a claim as one of the session's. False if its caller does not wait for it any more: then it is given back.
+fn keep(call: &Call<'_>, claimed: &Claimed) -> bool {
+    let (id, lease) = (claimed.task.id.as_str(), claimed.task.lease_id.as_deref().unwrap_or_default());
+    let is_kept = call.session.hold(&call.cx, id, lease, lasts_ms(&claimed.task));
+    if is_kept && !call.cancelled.is_cancelled() {
+        return true;
+    }
+    call.session.forget(&call.cx.scope, id);
+    let cx = Context { lease: claimed.task.lease_id.clone(), agent: None, ..call.cx.clone() };
+    // A lease that cannot be given back expires.
+    drop(block_on(settle::release(&cx, id)));
+    false
 }
