@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 
 pub use http::serve_http;
 pub use remote::Remote;
-use session::{Session, Sessions};
+use session::{Client, Sessions};
 pub use stdio::serve_stdio;
 pub use tools::ToolSet;
 use tools::{Effect, Tool};
@@ -67,21 +67,21 @@ pub struct McpServer {
     settings: Arc<Settings>,
     calls: Arc<Semaphore>,
     sessions: Arc<Sessions>,
-    session: Arc<Session>,
+    session: Arc<Client>,
 }
 
 impl McpServer {
     /// On a store, for one client, which has the agent name of the settings, if they have one.
     pub fn new(settings: Settings) -> Self {
         let sessions = Arc::new(Sessions::default());
-        let session = sessions.client(&settings.context, settings.context.agent.clone());
+        let session = Arc::new(sessions.client(&settings.context, settings.context.agent.clone()));
         let calls = Arc::new(Semaphore::new(CALLS as usize));
         Self { settings: Arc::new(settings), calls, sessions, session }
     }
 
     /// The same server for another client, with a session of its own.
     fn for_client(&self) -> Self {
-        Self { session: self.sessions.client(&self.settings.context, None), ..self.clone() }
+        Self { session: Arc::new(self.sessions.client(&self.settings.context, None)), ..self.clone() }
     }
 
     /// Waits until no call is under way, for a bounded time, lets none begin any more, and ends all sessions.

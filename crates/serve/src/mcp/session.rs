@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,9 @@ pub struct HeldLease {
 /// All sessions of a server.
 #[derive(Default)]
 pub struct Sessions {
-    open: Mutex<Vec<Weak<Session>>>,
+    /// Those that have not ended. A session is listed until it is known to release what it holds, so that the end of the
+    /// server misses none.
+    open: Mutex<Vec<Arc<Session>>>,
     releasing: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -60,23 +63,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Sessions {
     /// A client that may begin a session. `named` is the agent name that the server was started with, where it serves
     /// this client alone.
-    pub fn client(self: &Arc<Self>, context: &Context, named: Option<String>) -> Arc<Session> {
+    pub fn client(self: &Arc<Self>, context: &Context, named: Option<String>) -> Client {
         let agent = named.unwrap_or_else(|| {
             let number = RandomState::new().hash_one(std::process::id());
             format!("mcp-{number:016x}")
         });
         let (context, sessions) = (context.clone(), Arc::clone(self));
         let session = Arc::new(Session { agent, context, sessions, state: Mutex::default() });
-        let mut open = lock(&self.open);
-        open.retain(|session| session.strong_count() > 0);
-        open.push(Arc::downgrade(&session));
-        session
+        lock(&self.open).push(Arc::clone(&session));
+        Client(session)
     }
 
     /// Whether the HTTP session of this id holds a lease that has not expired.
     pub fn holds(&self, id: &str, now: Instant) -> bool {
-        let open: Vec<Arc<Session>> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
-        open.iter().any(|session| {
+        lock(&self.open).iter().any(|session| {
             let state = lock(&session.state);
             state.id.as_deref() == Some(id) && state.held.values().any(|held| held.until > now)
         })
@@ -84,7 +84,7 @@ impl Sessions {
 
     /// Ends every session and waits until what they held is released.
     pub fn end_all(&self) {
-        let open: Vec<Arc<Session>> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
+        let open = lock(&self.open).clone();
         open.iter().for_each(|session| session.end());
         let releasing = std::mem::take(&mut *lock(&self.releasing));
         for thread in releasing {
@@ -139,23 +139,34 @@ impl Session {
 
     /// Ends the session and releases what it still holds, in a thread of its own.
     fn end(&self) {
-        let held = {
-            let mut state = lock(&self.state);
-            state.has_ended = true;
-            std::mem::take(&mut state.held)
-        };
-        if held.is_empty() {
-            return;
+        let mut state = lock(&self.state);
+        state.has_ended = true;
+        let held = std::mem::take(&mut state.held);
+        if !held.is_empty() {
+            let cx = self.context.clone();
+            let thread = std::thread::spawn(move || held.into_iter().for_each(|held| release(&cx, held)));
+            // Under the lock of the state: whoever ends the session again waits until the thread is listed.
+            lock(&self.sessions.releasing).push(thread);
         }
-        let cx = self.context.clone();
-        let thread = std::thread::spawn(move || held.into_iter().for_each(|held| release(&cx, held)));
-        lock(&self.sessions.releasing).push(thread);
+        drop(state);
+        lock(&self.sessions.open).retain(|session| !std::ptr::eq(Arc::as_ptr(session), self));
     }
 }
 
-impl Drop for Session {
+/// The client's side of a session, which ends with it.
+pub struct Client(Arc<Session>);
+
+impl Deref for Client {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl Drop for Client {
     fn drop(&mut self) {
-        self.end();
+        self.0.end();
     }
 }
 
@@ -170,4 +181,46 @@ fn release(cx: &Context, ((scope, task), held): ((String, String), HeldLease)) {
     let (lease, agent) = (Some(held.lease), held.agent);
     let cx = Context { scope, agent, lease, ambient_lease: None, now: None, ..cx.clone() };
     drop(block_on(settle::release(&cx, &task)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use rota_store::{AnyStore, Location};
+    use rota_verbs::claim::{Claim, Terms, claim};
+    use rota_verbs::create::{Create, create};
+    use rota_verbs::show::show;
+
+    use super::*;
+
+    /// A client that goes away while the server ends: its lease is released before the server is gone.
+    #[test]
+    fn the_end_of_the_server_waits_for_a_session_that_ends_by_itself() {
+        let store = AnyStore::open(&Location::Memory).unwrap_or_else(|error| panic!("{error}"));
+        let cx = Context::new(store);
+        let task = Create { id: "a".into(), title: "A".into(), queue: "tasks".into(), ..Create::default() };
+        block_on(create(&cx, task)).unwrap_or_else(|error| panic!("{error}"));
+        for round in 0..500 {
+            let sessions = Arc::new(Sessions::default());
+            let client = sessions.client(&cx, None);
+            client.begin();
+            let own = Context { agent: client.agent().map(str::to_owned), ..cx.clone() };
+            let terms = Terms { queue: "tasks".into(), ..Terms::default() };
+            let claimed = block_on(claim(&own, Claim { id: None, terms }));
+            let claimed = claimed.ok().flatten().unwrap_or_else(|| panic!("round {round}: it is free again"));
+            assert!(client.hold(&own, "a", claimed.task.lease_id.as_deref().unwrap_or_default(), 60_000));
+            let both = Arc::new(Barrier::new(2));
+            let start = Arc::clone(&both);
+            let leaving = std::thread::spawn(move || {
+                start.wait();
+                drop(client);
+            });
+            both.wait();
+            sessions.end_all();
+            let task = block_on(show(&cx, "a", false)).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(task.task.status, "open", "round {round}");
+            assert!(leaving.join().is_ok());
+        }
+    }
 }
