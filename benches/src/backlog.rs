@@ -27,6 +27,12 @@ pub enum Shape {
 /// Makes a file with `count` tasks in a queue.
 pub fn fill(path: &Path, queue: &str, count: usize, shape: Shape) -> Result<SqliteStore> {
     let store = SqliteStore::open(path)?;
+    block_on(fill_store(&store, queue, count, shape))?;
+    Ok(store)
+}
+
+/// Adds `count` tasks to a queue of an empty store.
+pub async fn fill_store(store: &impl Store, queue: &str, count: usize, shape: Shape) -> Result<()> {
     let now = clock::system_now();
     let mut number = 0;
     while number < count {
@@ -36,10 +42,10 @@ pub fn fill(path: &Path, queue: &str, count: usize, shape: Shape) -> Result<Sqli
         // Added over the last half hour, so that ages differ and nothing is overdue.
         let age_ms = 30 * MINUTE_MS - i64::try_from(number * 1_800_000 / count)?;
         let call = Call::in_scope("default").at(now.plus_ms(-age_ms));
-        block_on(store.perform(&Add { call, tasks }))?;
+        store.perform(&Add { call, tasks }).await?;
         number = end;
     }
-    Ok(store)
+    Ok(())
 }
 
 fn task(queue: &str, number: usize, shape: Shape, now: UnixMillis) -> Result<NewTask> {

@@ -8,7 +8,7 @@ use rota_core::UnixMillis;
 use rusqlite::{Connection, params};
 
 use crate::Result;
-use crate::worker::{Loop, Mode};
+use crate::worker::Loop;
 
 const HEADS: &str = "SELECT seq, id, fence, events, title, description FROM tasks INDEXED BY tasks_ready \
      WHERE queue = ?1 AND stage = 2 \
@@ -120,37 +120,21 @@ impl Bare {
 }
 
 impl Loop for Bare {
-    fn turns(&mut self, mode: Mode, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()> {
-        match mode {
-            Mode::Pair(limit) => loop {
-                self.run("BEGIN IMMEDIATE")?;
-                let mut held = self.claim(limit)?;
-                self.run("COMMIT")?;
-                if held.is_empty() {
-                    return Ok(());
-                }
-                self.run("BEGIN IMMEDIATE")?;
-                for held in &mut held {
-                    self.settle(held)?;
-                }
-                self.run("COMMIT")?;
-                if !go_on(held.len()) {
-                    return Ok(());
-                }
-            },
-            Mode::Fused => {
-                let mut held: Vec<Held> = Vec::new();
-                loop {
-                    self.run("BEGIN IMMEDIATE")?;
-                    for held in &mut held {
-                        self.settle(held)?;
-                    }
-                    held = self.claim(1)?;
-                    self.run("COMMIT")?;
-                    if held.is_empty() || !go_on(1) {
-                        return Ok(());
-                    }
-                }
+    fn turns(&mut self, batch: usize, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()> {
+        loop {
+            self.run("BEGIN IMMEDIATE")?;
+            let mut held = self.claim(batch)?;
+            self.run("COMMIT")?;
+            if held.is_empty() {
+                return Ok(());
+            }
+            self.run("BEGIN IMMEDIATE")?;
+            for held in &mut held {
+                self.settle(held)?;
+            }
+            self.run("COMMIT")?;
+            if !go_on(held.len()) {
+                return Ok(());
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Claim + done on SQLite (WAL, `synchronous=FULL`): the store beside a bare rusqlite loop that makes the same writes.
+//! Claim + done on SQLite (WAL, `synchronous=FULL`): the store in process, without an interface in front of it, beside a
+//! bare rusqlite loop that makes the same writes. A note: `verbs` measures what a user can send.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,18 +8,13 @@ use crate::Result;
 use crate::backlog::{self, Shape};
 use crate::options::{Options, print_machine};
 use crate::stats::{median, median_ratio, verdict};
-use crate::worker::{Crew, Mode, Share, Side};
+use crate::worker::{Crew, Share, Side};
 
 const TARGET: f64 = 0.8;
 /// So that the backlog lasts for all slices.
 const MOST_PER_SLICE: usize = 2_400;
 const DETAILS: &str = "processor time per task, bare and rota | least/most per process | longest turn";
-const MODES: [(&str, Mode); 4] = [
-    ("claim, done", Mode::Pair(1)),
-    ("done and next claim in one", Mode::Fused),
-    ("batches of 10", Mode::Pair(10)),
-    ("batches of 100", Mode::Pair(100)),
-];
+const BATCHES: [(&str, usize); 3] = [("claim, done", 1), ("batches of 10", 10), ("batches of 100", 100)];
 
 /// What one side did in the rounds of one row.
 #[derive(Default)]
@@ -52,9 +48,9 @@ pub fn run(options: &Options) -> Result<()> {
     let slices = options.pick(3, 20);
     println!("| | processes | bare, tasks/s | rota, tasks/s | ratio | target | | {DETAILS} |");
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    for (name, mode) in MODES {
+    for (name, batch) in BATCHES {
         for processes in [1, 4] {
-            let (bare, rota) = take_turns(&template, mode, processes, slices)?;
+            let (bare, rota) = take_turns(&template, batch, processes, slices)?;
             print_row(name, processes, &bare, &rota);
         }
     }
@@ -62,13 +58,13 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Short slices, one side after the other: what else the machine does, it does to both.
-fn take_turns(template: &Path, mode: Mode, processes: usize, slices: usize) -> Result<(Rounds, Rounds)> {
+fn take_turns(template: &Path, batch: usize, processes: usize, slices: usize) -> Result<(Rounds, Rounds)> {
     let folder = tempfile::tempdir_in(template.parent().ok_or("no folder")?)?;
     let start = |side: Side, name: &str| {
         let file = folder.path().join(name);
         std::fs::copy(template, &file)?;
         std::fs::File::open(&file)?.sync_all()?;
-        Crew::start(side, mode, processes, &file, MOST_PER_SLICE / processes)
+        Crew::start(side, batch, processes, &file, MOST_PER_SLICE / processes)
     };
     let (mut bare_crew, mut rota_crew) = (start(Side::Bare, "bare.db")?, start(Side::Rota, "rota.db")?);
     let (mut bare, mut rota) = (Rounds::default(), Rounds::default());

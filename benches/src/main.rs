@@ -19,9 +19,11 @@ mod plan_sync;
 mod postgres;
 mod sched_lease;
 mod serve;
+mod server;
 mod stats;
 mod supervise;
 mod top;
+mod verbs;
 mod work;
 mod worker;
 
@@ -34,7 +36,9 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
 
-  claim-done                   claim + done beside a bare rusqlite loop, 1 and 4 processes, batches
+  verbs                        HTTP, rota work and the CLI on both stores beside other queues (needs rota, sqlite3 and
+                               benches/peers/install; [--only WORDS] [--baseline PATH] [--sizes])
+  claim-done                   a note: the store in process beside a bare rusqlite loop, 1 and 4 processes
   backlog-size [tasks|loops]   the time of a claim from 10,000 to 1,000,000 tasks
   choose [loops|tasks]         choosing among 1,000,000 runnable ones
   cold-start                   rota task peek and claim beside a cold sqlite3 (needs rota and sqlite3)
@@ -48,13 +52,10 @@ const USAGE: &str = "usage: rota-benches BENCHMARK [--quick] [--folder PATH]
   loops                        rota up: 1,000 loops that do nothing, how soon a child starts, an idle tick (needs rota)
   agents                       rota up with 50 agents and with 1,000,000 tasks: processor, memory, start (needs rota)
   supervise                    an idle cycle of the supervisor on 10,000 open issues (needs git)
-  postgres claims              PostgreSQL: claim + done beside pgbench, 1, 4 and 16 workers, batches
-  postgres peers               the same beside other queues (needs benches/peers/install)
-  postgres sizes               the time of a claim from 10,000 to 1,000,000 tasks
-  postgres inserts             16 producers, and 10,000 tasks at once
   postgres late                what happens to a late worker, beside other queues (needs their install)
 
---quick shows that it runs, not how fast. Scratch files go beside the program unless --folder says where.";
+--quick shows that it runs, not how fast. Scratch files go beside the program unless --folder says where. ROTA_BIN names
+the rota that is measured, otherwise it is the one beside this program.";
 
 fn main() -> ExitCode {
     match run() {
@@ -87,6 +88,7 @@ fn run() -> Result<()> {
         "loops" => loops::run(&options),
         "agent" => loops::be_agent(&options.rest),
         "top" => top::run(&options),
+        "verbs" => verbs::run(&options),
         "work" => work::run(&options),
         "worker" => worker::be_worker(&options.rest),
         _ => Err(USAGE.into()),

@@ -1,8 +1,11 @@
 //! The command line that all benchmarks share, and where their files go.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use crate::Result;
+use crate::stats::{median, micros};
 
 /// What a benchmark was asked for.
 #[derive(Clone, Debug, Default)]
@@ -54,13 +57,30 @@ fn own_folder() -> Result<PathBuf> {
     Ok(own.parent().ok_or("this program has no folder")?.to_owned())
 }
 
-/// The `rota` that was built beside this program.
+/// The `rota` that is measured: `ROTA_BIN`, or the one that was built beside this program.
 pub fn built_rota() -> Result<PathBuf> {
-    let rota = own_folder()?.join("rota");
-    if !rota.exists() {
-        return Err("rota is not built: cargo build --release -p rota-cli".into());
+    let rota = match std::env::var_os("ROTA_BIN") {
+        Some(path) => std::path::absolute(path)?,
+        None => own_folder()?.join("rota"),
+    };
+    if !rota.is_file() {
+        return Err(format!("{}: no such program (cargo build --release -p rota-cli)", rota.display()).into());
     }
     Ok(rota)
+}
+
+/// The median time of a small durable write in a folder, in microseconds: it differs from machine to machine and, with
+/// what else they do, from minute to minute.
+pub fn durable_write_micros(folder: &Path) -> Result<f64> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    let mut times = Vec::new();
+    for _ in 0..50 {
+        let began = Instant::now();
+        file.write_all(&[0; 8192])?;
+        file.sync_data()?;
+        times.push(micros(began.elapsed()));
+    }
+    Ok(median(&times))
 }
 
 /// Says in general terms what the figures were measured on.

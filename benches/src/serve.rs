@@ -8,7 +8,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rota_store::block_on;
@@ -24,6 +24,7 @@ use crate::agents::processor_seconds;
 use crate::backlog::{self, Shape};
 use crate::cores::pin;
 use crate::options::{Options, built_rota, print_machine};
+use crate::server::Server;
 use crate::stats::{median, median_ratio, micros, verdict};
 
 const PAGE: usize = 100;
@@ -39,7 +40,7 @@ pub fn run(options: &Options) -> Result<()> {
     let tasks = options.pick(2_000, 1_000_000);
     drop(backlog::fill(&database, "tasks", tasks, Shape::Runnable)?);
     let cx = Context::new(SqliteStore::open(&database)?);
-    let server = Server::start(&rota, folder.path(), &database)?;
+    let server = Server::start(&rota, folder.path(), &format!("sqlite:{}", database.display()))?;
     let bare = Server::bare(&database)?;
     println!("| {tasks} tasks | the verb in process | bare query | `rota serve` | ratio | target | |");
     println!("|---|---|---|---|---|---|---|");
@@ -232,35 +233,7 @@ fn columns_of(mut rows: rusqlite::Rows<'_>) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// `rota serve`, where it listens and what it wants to see.
-struct Server {
-    child: Child,
-    pid: u32,
-    address: String,
-    token: String,
-}
-
 impl Server {
-    fn start(rota: &Path, folder: &Path, database: &Path) -> Result<Self> {
-        let mut command = Command::new(rota);
-        command.args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--store",
-            &format!("sqlite:{}", database.display()),
-        ]);
-        command.current_dir(folder).env_remove("ROTA_STORE").env_remove("ROTA_CONFIG");
-        let mut child = command.stderr(Stdio::piped()).spawn()?;
-        let mut said = String::new();
-        BufReader::new(child.stderr.take().ok_or("no pipe")?).read_line(&mut said)?;
-        let place =
-            said.trim().strip_prefix("listening on http://").and_then(|rest| rest.split_once(", token in "));
-        let (address, file) = place.ok_or(said.clone())?;
-        let token = std::fs::read_to_string(file)?.trim().to_owned();
-        Ok(Self { pid: child.id(), child, address: address.to_owned(), token })
-    }
-
     /// The bare query, see [`be_bare`].
     fn bare(database: &Path) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
@@ -306,12 +279,5 @@ impl Server {
         stream.read_exact(&mut body)?;
         let text = String::from_utf8(body)?;
         if status.as_deref() == Some("200") { Ok(text) } else { Err(format!("{path}: {text}").into()) }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }

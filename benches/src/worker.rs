@@ -25,15 +25,6 @@ pub enum Side {
     Rota,
 }
 
-/// How tasks are claimed and settled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Claim so many in one transaction, settle them in a second one.
-    Pair(usize),
-    /// Settle one and claim the next in one transaction.
-    Fused,
-}
-
 /// What a process got done.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Share {
@@ -49,8 +40,8 @@ pub struct Share {
 
 /// Something that works in turns; after each it says how many tasks it got done, and hears whether to go on.
 pub trait Loop {
-    /// Works until told to stop or until nothing is left.
-    fn turns(&mut self, mode: Mode, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()>;
+    /// Claims `batch` tasks in one transaction and settles them in a second one, until told to stop or until nothing is left.
+    fn turns(&mut self, batch: usize, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()>;
 }
 
 struct Rota {
@@ -72,40 +63,29 @@ impl Rota {
         Ok(Self { store: SqliteStore::open(path)?, claim })
     }
 
-    fn settle(&self, granted: Vec<Grant>, then: Option<Claim>) -> Result<Vec<Grant>> {
+    fn settle(&self, granted: Vec<Grant>) -> Result<()> {
         let steps = granted.into_iter().map(|grant| {
             let caller = Caller { agent: self.claim.agent.clone(), lease: grant.task.lease() };
             Step { id: grant.task.id, command: transition::Command::Done { caller, result: None } }
         });
-        let settle = Settle { call: self.claim.call.clone(), steps: steps.collect(), then };
-        let settled = block_on(self.store.perform(&settle))?;
-        for step in settled.steps {
+        let settle = Settle { call: self.claim.call.clone(), steps: steps.collect(), then: None };
+        for step in block_on(self.store.perform(&settle))?.steps {
             step?;
         }
-        Ok(settled.granted)
+        Ok(())
     }
 }
 
 impl Loop for Rota {
-    fn turns(&mut self, mode: Mode, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()> {
-        if let Mode::Pair(limit) = mode {
-            self.claim.limit = limit;
-        }
-        let mut granted: Vec<Grant> = Vec::new();
+    fn turns(&mut self, batch: usize, go_on: &mut dyn FnMut(usize) -> bool) -> Result<()> {
+        self.claim.limit = batch;
         loop {
-            if mode == Mode::Fused {
-                granted = self.settle(granted, Some(self.claim.clone()))?;
-                if granted.is_empty() || !go_on(1) {
-                    return Ok(());
-                }
-                continue;
-            }
-            granted = block_on(self.store.perform(&self.claim))?;
+            let granted = block_on(self.store.perform(&self.claim))?;
             let count = granted.len();
             if count == 0 {
                 return Ok(());
             }
-            granted = self.settle(granted, None)?;
+            self.settle(granted)?;
             if !go_on(count) {
                 return Ok(());
             }
@@ -115,12 +95,8 @@ impl Loop for Rota {
 
 /// The body of a worker process: gets ready, then works for as long as each line of input says, and reports.
 pub fn be_worker(arguments: &[String]) -> Result<()> {
-    let [side, mode, file, most, agent] = arguments else { return Err("worker: wrong arguments".into()) };
-    let mode = match mode.as_str() {
-        "fused" => Mode::Fused,
-        limit => Mode::Pair(limit.parse()?),
-    };
-    let most: usize = most.parse()?;
+    let [side, batch, file, most, agent] = arguments else { return Err("worker: wrong arguments".into()) };
+    let (batch, most): (usize, usize) = (batch.parse()?, most.parse()?);
     let file = Path::new(file);
     let mut worker: Box<dyn Loop> = match side.as_str() {
         "bare" => Box::new(Bare::open(file, agent)?),
@@ -132,7 +108,7 @@ pub fn be_worker(arguments: &[String]) -> Result<()> {
         let cpu_before = cpu_micros();
         let (start, mut last) = (Instant::now(), Instant::now());
         let (mut tasks, mut longest) = (0, Duration::ZERO);
-        worker.turns(mode, &mut |count| {
+        worker.turns(batch, &mut |count| {
             tasks += count;
             longest = longest.max(last.elapsed());
             last = Instant::now();
@@ -151,15 +127,11 @@ pub struct Crew {
 
 impl Crew {
     /// Starts so many; each does at most `most` tasks in a slice.
-    pub fn start(side: Side, mode: Mode, processes: usize, file: &Path, most: usize) -> Result<Self> {
+    pub fn start(side: Side, batch: usize, processes: usize, file: &Path, most: usize) -> Result<Self> {
         let side = if side == Side::Bare { "bare" } else { "rota" };
-        let mode = match mode {
-            Mode::Fused => "fused".to_owned(),
-            Mode::Pair(limit) => limit.to_string(),
-        };
         let start = |number: usize| -> Result<(Child, BufReader<ChildStdout>)> {
             let mut child = Command::new(std::env::current_exe()?)
-                .args(["worker", side, &mode])
+                .args(["worker", side, &batch.to_string()])
                 .arg(file)
                 .args([most.to_string(), format!("agent-{number}")])
                 .stdin(Stdio::piped())

@@ -1,11 +1,7 @@
-//! PostgreSQL: a throw-away server with fsync on, the bare limit by pgbench, ours by the store, peers by their own
-//! programs. Everything goes through one Unix socket.
+//! PostgreSQL: a throw-away server with fsync on, reached through one Unix socket.
 
-mod peers;
-mod rota;
-mod run;
-
-pub use run::run;
+pub mod in_process;
+pub mod peers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +10,15 @@ use std::time::Duration;
 use rota_testbed::{Durability, Server, program};
 
 use crate::Result;
+use crate::options::Options;
+
+/// Runs `postgres late`: a late worker, beside other queues.
+pub fn run(options: &Options) -> Result<()> {
+    match options.rest.first().map(String::as_str) {
+        Some("late") => peers::late(&Bench::start()?),
+        _ => Err("usage: rota-benches postgres late".into()),
+    }
+}
 
 /// The server of one run, and the scripts it is measured with.
 pub struct Bench {
@@ -28,9 +33,9 @@ impl Bench {
         Ok(Self { server: Server::start(Durability::Full)?, scripts })
     }
 
-    /// What the store connects to.
-    pub fn url(&self, schema: &str) -> String {
-        self.server.url(schema)
+    /// The URL of a store in one of its databases.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://rota@/{database}?host={}&port={}", self.socket().display(), self.server.port())
     }
 
     /// Where the socket is.
@@ -38,51 +43,45 @@ impl Bench {
         self.server.socket_folder()
     }
 
-    fn client(&self, name: &str, schema: &str) -> Result<Command> {
+    /// A client program of the server: the real one, not a wrapper of the distribution.
+    pub fn client(&self, name: &str) -> Result<Command> {
         let mut command = Command::new(program(name)?);
         command.arg("-h").arg(self.socket()).args(["-U", "rota"]);
-        command.env("PGOPTIONS", format!("-c search_path={schema}"));
         Ok(command)
     }
 
-    /// Runs one of our scripts with psql; returns what it says.
-    pub fn script(&self, name: &str, schema: &str, count: usize) -> Result<String> {
-        let mut command = self.client("psql", schema)?;
-        command.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-v", &format!("schema={schema}")]);
-        command.args(["-v", &format!("count={count}"), "-f"]).arg(self.scripts.join(name)).arg("postgres");
-        said(command)
+    /// Runs one line of SQL in a database.
+    pub fn sql(&self, database: &str, text: &str) -> Result<String> {
+        let mut command = self.client("psql")?;
+        command.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-c", text, database]);
+        output_of(command)
     }
 
-    /// Runs one line of SQL.
-    pub fn sql(&self, text: &str) -> Result<String> {
-        let mut command = self.client("psql", "public")?;
-        command.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-c", text, "postgres"]);
-        said(command)
-    }
-
-    /// Runs one of our pgbench scripts, prepared, and returns transactions a second without the connecting.
-    pub fn pgbench(&self, name: &str, schema: &str, clients: usize, length: Duration) -> Result<f64> {
-        let mut command = self.client("pgbench", schema)?;
+    /// Transactions per second of the least that a queue needs: `clients` that claim a row and delete it.
+    pub fn bare_pairs(&self, clients: usize, backlog: usize, length: Duration) -> Result<f64> {
+        let mut fill = self.client("psql")?;
+        fill.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-v", &format!("count={backlog}"), "-f"]);
+        fill.arg(self.scripts.join("bare_fill.sql")).arg("postgres");
+        output_of(fill)?;
+        let mut command = self.client("pgbench")?;
         let threads = clients.min(2).to_string();
         command.args(["-n", "-M", "prepared", "-c", &clients.to_string(), "-j", &threads, "-T"]);
         // pgbench counts whole seconds.
-        command.arg(length.as_secs().max(1).to_string()).arg("-f").arg(self.scripts.join(name));
-        let report = said({
-            command.arg("postgres");
-            command
-        })?;
+        command.arg(length.as_secs().max(1).to_string()).arg("-f").arg(self.scripts.join("bare_pair.sql"));
+        command.arg("postgres");
+        let report = output_of(command)?;
         let line = report.lines().find(|line| line.starts_with("tps = ")).ok_or("pgbench gave no figure")?;
         Ok(line.split_whitespace().nth(2).ok_or("pgbench gave no figure")?.parse()?)
     }
 
-    /// Which server it is.
+    /// The version of the server.
     pub fn version(&self) -> Result<String> {
-        self.sql("SHOW server_version")
+        self.sql("postgres", "SHOW server_version")
     }
 }
 
-/// Runs a command to its end; its output, or an error with all that it said.
-pub fn said(mut command: Command) -> Result<String> {
+/// Runs a command to its end; its output, or an error with what it wrote to standard error.
+pub fn output_of(mut command: Command) -> Result<String> {
     let output = command.output()?;
     if !output.status.success() {
         return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into());

@@ -1,48 +1,41 @@
-//! Other queues, each by a small program in its own language that fills its queue, drains it and says how long that
-//! took. `benches/peers/install` brings them.
+//! Other queues, each driven by a small program in its own language. `benches/peers/install` installs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use super::{Bench, said};
+use super::{Bench, output_of};
 use crate::Result;
 
 /// One way to use one peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// As the table says it.
+    /// Its row in the tables.
     pub name: &'static str,
     script: &'static str,
     batch: usize,
-    /// Jobs a second to expect, so that a round lasts about a second.
-    pace: [usize; 3],
 }
 
 /// A program, where the others are scripts.
 const APALIS: &str = "apalis/release/rota-bench-apalis";
 
+/// The row that the others are compared with.
+pub const GRAPHILE: &str = "graphile-worker";
+/// Graphile-worker with batches.
+pub const LOCAL_QUEUE: Peer =
+    Peer { name: "graphile-worker, local queue of 500", script: "graphile.mjs", batch: 500 };
 /// Every peer that claims one job at a time.
 pub const ONE_AT_A_TIME: [Peer; 4] = [
-    Peer { name: "graphile-worker", script: "graphile.mjs", batch: 1, pace: [600, 1200, 1600] },
-    Peer { name: "pg-boss, fetch 1", script: "pgboss.mjs", batch: 1, pace: [300, 700, 900] },
-    Peer { name: "procrastinate", script: "procrastinate.py", batch: 1, pace: [200, 300, 300] },
-    Peer { name: "apalis", script: APALIS, batch: 1, pace: [500, 800, 1000] },
-];
-/// Every peer that takes many at a time.
-pub const BATCHES: [Peer; 2] = [
-    Peer {
-        name: "graphile-worker, local queue of 500",
-        script: "graphile.mjs",
-        batch: 500,
-        pace: [10_000, 12_000, 12_000],
-    },
-    Peer { name: "pg-boss, fetch 100", script: "pgboss.mjs", batch: 100, pace: [8_000, 10_000, 10_000] },
+    Peer { name: GRAPHILE, script: "graphile.mjs", batch: 1 },
+    Peer { name: "pg-boss, fetch 1", script: "pgboss.mjs", batch: 1 },
+    Peer { name: "procrastinate", script: "procrastinate.py", batch: 1 },
+    Peer { name: "apalis", script: APALIS, batch: 1 },
 ];
 
-/// Where they were installed; none if they were not.
-pub fn installed() -> Option<PathBuf> {
+/// The folder they were installed in; none if they were not.
+fn installed() -> Result<PathBuf> {
     let folder = home().join("../../target/bench-peers");
-    folder.join("ready").is_file().then_some(folder)
+    if folder.join("ready").is_file() { Ok(folder) } else { Err("run benches/peers/install first".into()) }
 }
 
 fn home() -> PathBuf {
@@ -50,8 +43,18 @@ fn home() -> PathBuf {
 }
 
 impl Peer {
-    /// Jobs a second in one round; `size` is the place of the worker count in 1, 4, 16.
-    pub fn round(&self, bench: &Bench, folder: &Path, workers: usize, size: usize) -> Result<f64> {
+    /// Jobs per second that `workers` of one process work off, out of a backlog of `jobs`.
+    pub fn drain(&self, bench: &Bench, workers: usize, jobs: usize, length: Duration) -> Result<f64> {
+        self.round(bench, "drain", workers, jobs, length)
+    }
+
+    /// Jobs per second that `producers` of one process add, one per call.
+    pub fn add(&self, bench: &Bench, producers: usize, length: Duration) -> Result<f64> {
+        self.round(bench, "add", producers, 0, length)
+    }
+
+    fn round(&self, bench: &Bench, mode: &str, workers: usize, jobs: usize, length: Duration) -> Result<f64> {
+        let folder = installed()?;
         let mut command = match self.script.rsplit_once('.') {
             None => Command::new(folder.join(self.script)),
             Some((_, suffix)) => {
@@ -61,11 +64,12 @@ impl Peer {
                 command
             }
         };
-        command.arg(bench.socket());
-        command.args([workers, self.batch, self.pace[size]].map(|number| number.to_string()));
-        command.env("NODE_PATH", folder.join("node_modules")).env("ROTA_PEERS", folder);
-        let report = said(command)?;
-        let line = report.lines().last().ok_or("a peer said nothing")?;
+        command.arg(bench.socket()).arg(mode);
+        command.args([workers, self.batch, jobs].map(|number| number.to_string()));
+        command.arg(length.as_secs_f64().to_string());
+        command.env("NODE_PATH", folder.join("node_modules")).env("ROTA_PEERS", &folder);
+        let report = output_of(command)?;
+        let line = report.lines().last().ok_or("a peer printed nothing")?;
         let numbers =
             line.split_whitespace().map(str::parse).collect::<std::result::Result<Vec<f64>, _>>()?;
         let [jobs, seconds] = numbers[..] else { return Err("a peer gave no figures".into()) };
@@ -73,11 +77,11 @@ impl Peer {
     }
 }
 
-/// What happens to a late worker, in the peers' words and ours; `ROTA` names our program if it is not in the PATH.
+/// A late worker, with the peers and with Rota; `ROTA` names our program if it is not in the PATH.
 pub fn late(bench: &Bench) -> Result<()> {
-    let folder = installed().ok_or("run benches/peers/install first")?;
+    let folder = installed()?;
     let mut command = Command::new(folder.join("node_modules/.bin/node"));
     command.arg(home().join("late-worker/run.mjs")).arg(bench.socket()).env("ROTA_PEERS", &folder);
-    println!("{}", said(command)?);
+    println!("{}", output_of(command)?);
     Ok(())
 }
