@@ -102,7 +102,7 @@ async function boss(finished) {
 
 // Rota by its verbs, as agents call it.
 function rota(finished) {
-  const program = process.env.ROTA ?? "rota";
+  const program = process.env.ROTA;
   const env = { ...process.env,
     ROTA_STORE: `postgres://rota@/postgres?host=${connection.host}&schema=late_${finished ? "f" : "r"}` };
   const call = (...words) => {
@@ -130,7 +130,7 @@ function rota(finished) {
 for (const finished of [false, true]) {
   await graphile(finished);
   await boss(finished);
-  if (process.env.ROTA !== "none") rota(finished);
+  rota(finished);
 }
 await pool.end();
 process.exit(0);

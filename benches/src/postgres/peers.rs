@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Bench, output_of};
 use crate::Result;
+use crate::options::built_rota;
 
 /// One way to use one peer.
 #[derive(Clone, Copy, Debug)]
@@ -77,11 +78,12 @@ impl Peer {
     }
 }
 
-/// A late worker, with the peers and with Rota; `ROTA` names our program if it is not in the PATH.
+/// A late worker, with the peers and with Rota.
 pub fn late(bench: &Bench) -> Result<()> {
     let folder = installed()?;
     let mut command = Command::new(folder.join("node_modules/.bin/node"));
     command.arg(home().join("late-worker/run.mjs")).arg(bench.socket()).env("ROTA_PEERS", &folder);
+    command.env("ROTA", built_rota()?);
     println!("{}", output_of(command)?);
     Ok(())
 }

@@ -73,11 +73,11 @@ impl Caller {
         self.stream.write_all(&self.request).await.map_err(|error| error.to_string())?;
         self.answer.clear();
         loop {
-            if let Some((status, start, end)) = parse_head(&self.answer)? {
-                if self.answer.len() >= end {
-                    let body = std::str::from_utf8(&self.answer[start..end]);
-                    return Ok((status, body.map_err(|error| error.to_string())?));
-                }
+            if let Some((status, start, end)) = parse_head(&self.answer)?
+                && self.answer.len() >= end
+            {
+                let body = std::str::from_utf8(&self.answer[start..end]);
+                return Ok((status, body.map_err(|error| error.to_string())?));
             }
             let read = self.stream.read_buf(&mut self.answer).await.map_err(|error| error.to_string())?;
             if read == 0 {
