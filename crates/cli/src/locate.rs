@@ -108,6 +108,12 @@ pub fn context(common: &Common) -> CliResult<Context> {
     }
 }
 
+/// The same for a program that serves many callers: their concurrent calls share transactions.
+pub fn serving_context(common: &Common) -> CliResult<Context> {
+    let cx = context(common)?;
+    Ok(Context { store: cx.store.clone().batched(), ..cx })
+}
+
 /// The server that is asked instead of a store, if one is named.
 pub fn remote(common: &Common) -> CliResult<Option<Box<Remote>>> {
     let (base, _) = base()?;

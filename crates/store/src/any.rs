@@ -1,13 +1,17 @@
 //! Whatever store a URL names.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
+use crate::batcher::Batcher;
 use crate::fault::{Fault, Outcome};
 use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresStore};
 use crate::secret::Secret;
 use crate::sqlite::{self, SqliteStore};
-use crate::store::{Access, Intent, Pending, Store, Work, block_on, run_here, runtime};
+use crate::store::{Access, Intent, Pending, Store, Work, block_on, perform_alone, run_here, runtime};
 use crate::tx::AnyTx;
 
 /// Where a store is.
@@ -110,6 +114,27 @@ impl AnyStore {
         if self.is_server() { block_on(future) } else { run_here(future) }
     }
 
+    /// The same store with group commit: concurrent calls of this process share transactions. For programs that serve
+    /// many callers or hold many leases.
+    #[must_use]
+    pub fn batched(mut self) -> Self {
+        let batcher = Some(Batcher::new(self.clone()));
+        match &mut self {
+            Self::Memory(store) => store.batcher = batcher,
+            Self::Sqlite(store) => store.batcher = batcher,
+            Self::Postgres(store) => store.batcher = batcher,
+        }
+        self
+    }
+
+    fn batcher(&self) -> Option<&Arc<Batcher>> {
+        match self {
+            Self::Memory(store) => store.batcher.as_ref(),
+            Self::Sqlite(store) => store.batcher.as_ref(),
+            Self::Postgres(store) => store.batcher.as_ref(),
+        }
+    }
+
     fn inner(&self) -> &dyn Store {
         match self {
             Self::Memory(store) => store,
@@ -121,7 +146,11 @@ impl AnyStore {
     /// For a program that asks again by itself: a server that is away is waited for only a second at a time.
     pub fn impatient(self) -> Self {
         match self {
-            Self::Postgres(store) => Self::Postgres(store.impatient()),
+            Self::Postgres(mut store) => {
+                let is_batched = store.batcher.take().is_some();
+                let store = Self::Postgres(store.impatient());
+                if is_batched { store.batched() } else { store }
+            }
             other => other,
         }
     }
@@ -138,8 +167,8 @@ impl AnyStore {
         I: Intent + Send + 'static,
         I::Output: 'static,
     {
-        if let Self::Postgres(store) = self {
-            return store.perform(&intent).await;
+        if self.is_server() || (self.batcher().is_some() && intent.batched().is_some()) {
+            return self.perform(&intent).await;
         }
         let store = self.clone();
         let ran = tokio::task::spawn_blocking(move || run_here(store.perform(&intent))).await;
@@ -154,5 +183,20 @@ impl Store for AnyStore {
 
     fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
         self.inner().carry_out(work)
+    }
+
+    async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
+        // Without a runtime nothing runs beside this call, so there is nobody to share a transaction with.
+        if let Some(batcher) = self.batcher()
+            && let Some(call) = intent.batched()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let answer = batcher.submit(&runtime, call).await?;
+            let Some(output) = intent.answered(answer) else {
+                unreachable!("a call is answered as what it is")
+            };
+            return Ok(output);
+        }
+        perform_alone(self, intent).await
     }
 }

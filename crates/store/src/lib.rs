@@ -4,6 +4,7 @@
 //! them: [`memory`] is the reference, [`sqlite`] the default, [`postgres`] for many hosts.
 
 mod any;
+mod batcher;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -19,7 +20,9 @@ mod secret;
 pub mod sqlite;
 mod store;
 mod tx;
+mod unlinked;
 pub mod upkeep;
+mod usage;
 mod warning;
 mod watch;
 
@@ -33,8 +36,9 @@ pub use in_context::InContext;
 pub use secret::Secret;
 pub use store::{Access, Intent, Pending, Store, Work, block_on, run_here, runtime, use_runtime};
 pub use tx::{
-    AgentRow, AnyTx, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter,
-    Moved, PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow,
+    AgentRow, AnyTx, BlockRow, Blocker, ClaimReads, EventFilter, Filter, GateTokenRow, HeadQuery, Level,
+    ListFilter, Moved, PolicyRow, Prefetch, Published, QueueRow, Ranked, Row, SettlementRow, Standing,
+    StatusCount, Tx, UsageFilter, UsageRow,
 };
 pub use upkeep::{BadCursor, Cursor, Upkeep};
 pub use warning::send_warnings_to;

@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 
 use crate::crash;
 use crate::fault::{Error, Fault, Outcome};
+use crate::intents::batch::{BatchAnswer, BatchCall};
 use crate::tx::{AnyTx, Tx};
 
 /// What a transaction may do.
@@ -37,15 +38,16 @@ pub trait Store: Send + Sync {
     where
         Self: Sized,
     {
-        async move {
-            let mut ordered = Ordered { intent, outcome: None };
-            self.carry_out(&mut ordered).await?;
-            let Some(outcome) = ordered.outcome else {
-                unreachable!("work that was carried out has an outcome")
-            };
-            outcome
-        }
+        perform_alone(self, intent)
     }
+}
+
+/// Carries out one intent in a transaction of its own.
+pub(crate) async fn perform_alone<I: Intent>(store: &dyn Store, intent: &I) -> Outcome<I::Output> {
+    let mut ordered = Ordered { intent, outcome: None };
+    store.carry_out(&mut ordered).await?;
+    let Some(outcome) = ordered.outcome else { unreachable!("work that was carried out has an outcome") };
+    outcome
 }
 
 /// An intent without its type, and where its outcome goes: so that stores do not depend on what it is.
@@ -116,6 +118,16 @@ pub trait Intent: Sync {
         ran.is_ok()
     }
 
+    /// The call as part of a batch, if it can be one.
+    fn batched(&self) -> Option<BatchCall> {
+        None
+    }
+
+    /// What comes back, from the answer to the call in a batch; none for an answer to another call.
+    fn answered(&self, _answer: BatchAnswer) -> Option<Self::Output> {
+        None
+    }
+
     /// Does it, inside the transaction.
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output>;
 }
@@ -146,9 +158,19 @@ fn finish<F: Future>(future: F, run: fn(Pin<&mut dyn Future<Output = ()>>)) -> F
 }
 
 fn poll_here(mut future: Pin<&mut dyn Future<Output = ()>>) {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
     while future.as_mut().poll(&mut context).is_pending() {
-        std::thread::yield_now();
+        std::thread::park();
+    }
+}
+
+/// Wakes the thread that waits.
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

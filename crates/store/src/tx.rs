@@ -17,6 +17,7 @@ use crate::memory::MemoryTx;
 use crate::postgres::PostgresTx;
 use crate::sqlite::SqliteTx;
 use crate::upkeep::Upkeep;
+pub use crate::usage::{UsageFilter, UsageRow};
 
 /// A task with the count of its blockers that are not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -212,70 +213,6 @@ pub struct BlockRow {
     pub updated_at: UnixMillis,
 }
 
-/// What a task used of a model on one day, in UTC.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct UsageRow {
-    /// Namespace.
-    pub scope: String,
-    /// Who; empty for a caller without a task.
-    pub task: String,
-    /// Days since 1970-01-01.
-    pub day: i64,
-    /// Of which API.
-    pub upstream: String,
-    /// Of which model; empty where none was named.
-    pub model: String,
-    /// Calls that were let through.
-    pub requests: u64,
-    /// Tokens read, without those from the provider's cache.
-    pub input_tokens: u64,
-    /// Tokens written.
-    pub output_tokens: u64,
-    /// Tokens read from the provider's cache.
-    pub cache_read_tokens: u64,
-    /// How long calls waited at the gate, together.
-    pub wait_ms: u64,
-    /// What it cost, in billionths of a dollar.
-    pub spend_nanos: u64,
-}
-
-/// The largest figure that a store keeps; sums stay there.
-const MOST: u64 = i64::MAX as u64;
-
-impl UsageRow {
-    /// With no figure above what a store can keep.
-    #[must_use]
-    pub fn bounded(mut self) -> Self {
-        self.each(&Self::default(), |own, _| *own = (*own).min(MOST));
-        self
-    }
-
-    /// Adds the figures of another row; what is too much stays at the largest figure.
-    pub fn add(&mut self, other: &Self) {
-        self.each(other, |own, more| *own = own.saturating_add(more).min(MOST));
-    }
-
-    fn each(&mut self, other: &Self, change: impl Fn(&mut u64, u64)) {
-        change(&mut self.requests, other.requests);
-        change(&mut self.input_tokens, other.input_tokens);
-        change(&mut self.output_tokens, other.output_tokens);
-        change(&mut self.cache_read_tokens, other.cache_read_tokens);
-        change(&mut self.wait_ms, other.wait_ms);
-        change(&mut self.spend_nanos, other.spend_nanos);
-    }
-}
-
-/// Which usage to read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct UsageFilter {
-    /// Only this scope's.
-    pub scope: Option<String>,
-    /// Only this task's.
-    pub task: Option<String>,
-    /// Only this day's.
-    pub day: Option<i64>,
-}
-
 /// A token for the gateway that a person made; what the caller shows is not kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GateTokenRow {
@@ -302,6 +239,43 @@ pub struct StatusCount {
     pub blocked: bool,
     /// How many.
     pub count: u64,
+}
+
+/// A task to be settled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SettlementRow {
+    /// The task; it stays as it is until the end.
+    pub row: Row,
+    /// Whether it has a parent, dependents or children: then a settlement may mean something for them.
+    pub is_linked: bool,
+}
+
+/// Reads that an intent is about to make, so that a store behind a network can make them in one round trip.
+#[derive(Clone, Debug, Default)]
+pub struct Prefetch<'a> {
+    /// Namespace.
+    pub scope: &'a str,
+    /// Tasks to be settled, for [`Tx::settlement_rows`].
+    pub settle: &'a [TaskId],
+    /// Ids of tasks to be added.
+    pub add: &'a [TaskId],
+    /// Their queue.
+    pub add_queue: Option<&'a str>,
+    /// What is going to be claimed.
+    pub claim: Option<ClaimReads<'a>>,
+}
+
+/// A claim by the store's clock.
+#[derive(Clone, Debug)]
+pub struct ClaimReads<'a> {
+    /// From which queue.
+    pub queue: &'a str,
+    /// How many at most.
+    pub limit: usize,
+    /// The host that asks.
+    pub host: Option<&'a str>,
+    /// Only this category.
+    pub category: Option<&'a str>,
 }
 
 /// A task that moves on, and what its event says.
@@ -367,14 +341,24 @@ macro_rules! tx {
                 async move { Ok((self.clock().await?, self.policy(scope).await?)) }
             }
 
-            /// All of these tasks in this order, if the store can say at once that each exists, has no parent, and nobody
-            /// waits for it; they stay as they are until the end. None says nothing about any of them.
-            fn lone_tasks(
+            /// Makes reads ahead. What it does not fetch is read when it is asked for.
+            fn prefetch(&mut self, _reads: &Prefetch<'_>) -> impl Future<Output = Result<(), Fault>> + Send {
+                async { Ok(()) }
+            }
+
+            /// Reserves insertion numbers for so many new tasks.
+            fn reserve(&mut self, _count: usize) -> impl Future<Output = Result<(), Fault>> + Send {
+                async { Ok(()) }
+            }
+
+            /// Adds an edge of a task that this transaction created, which cannot be there.
+            fn add_new_edge(
                 &mut self,
-                _scope: &str,
-                _ids: &[&TaskId],
-            ) -> impl Future<Output = Result<Option<Vec<Row>>, Fault>> + Send {
-                async { Ok(None) }
+                scope: &str,
+                task: &TaskId,
+                blocker: &TaskId,
+            ) -> impl Future<Output = Result<(), Fault>> + Send {
+                async move { self.add_edge(scope, task, blocker).await.map(drop) }
             }
 
             /// Replaces tasks whose count of blockers stays, each with its event, in this order.
@@ -420,11 +404,25 @@ macro_rules! tx {
                 }
             }
 
-            async fn lone_tasks(&mut self, scope: &str, ids: &[&TaskId]) -> Result<Option<Vec<Row>>, Fault> {
+            async fn prefetch(&mut self, reads: &Prefetch<'_>) -> Result<(), Fault> {
                 match self {
-                    Self::Memory(tx) => tx.lone_tasks(scope, ids).await,
-                    Self::Sqlite(tx) => tx.lone_tasks(scope, ids).await,
-                    Self::Postgres(tx) => Box::pin(tx.lone_tasks(scope, ids)).await,
+                    Self::Memory(_) | Self::Sqlite(_) => Ok(()),
+                    Self::Postgres(tx) => Box::pin(tx.prefetch(reads)).await,
+                }
+            }
+
+            async fn reserve(&mut self, count: usize) -> Result<(), Fault> {
+                match self {
+                    Self::Memory(_) | Self::Sqlite(_) => Ok(()),
+                    Self::Postgres(tx) => Box::pin(tx.reserve(count)).await,
+                }
+            }
+
+            async fn add_new_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<(), Fault> {
+                match self {
+                    Self::Memory(tx) => tx.add_new_edge(scope, task, blocker).await,
+                    Self::Sqlite(tx) => tx.add_new_edge(scope, task, blocker).await,
+                    Self::Postgres(tx) => tx.add_new_edge(scope, task, blocker).await,
                 }
             }
 
@@ -486,6 +484,8 @@ tx! {
     fn tasks(&mut self, scope: &str, ids: &[TaskId]) -> Vec<Row>;
     /// Those of the ids that exist, by id; they stay as they are until the end.
     fn lock_tasks(&mut self, scope: &str, ids: &[TaskId]) -> Vec<Row>;
+    /// Those of the ids that exist, each once and in any order; they stay as they are until the end.
+    fn settlement_rows(&mut self, scope: &str, ids: &[TaskId]) -> Vec<SettlementRow>;
     /// Those with these insertion numbers, in any order.
     fn tasks_by_seq(&mut self, seqs: &[u64]) -> Vec<Row>;
     /// By filter, in any order.

@@ -1,8 +1,10 @@
 //! `create`: adds an open task.
 
 use rota_core::{Refusal, TaskId, UnixMillis, limits};
+use rota_store::Store;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::intents::lease_token::CreateLinked;
+use rota_store::intents::read::TaskView;
 
 use crate::context::{Context, bad_value, checked_name, checked_text, task_id};
 use crate::step::perform_and_show;
@@ -43,6 +45,11 @@ pub async fn create(cx: &Context, input: Create) -> Result<TaskPayload> {
         Some(lease) => {
             let intent = CreateLinked { call: cx.call(), task: new, lease: lease.clone() };
             perform_and_show(cx, id, intent).await
+        }
+        None if new.deps.is_empty() => {
+            let added = cx.store.perform(&Add { call: cx.call(), tasks: vec![new] }).await?.pop();
+            let Some(task) = added else { unreachable!("one task was added") };
+            Ok(TaskPayload::of_view(TaskView::of_unlinked(task)))
         }
         None => perform_and_show(cx, id, Add { call: cx.call(), tasks: vec![new] }).await,
     }

@@ -74,8 +74,7 @@ pub async fn done(cx: &Context, id: &str, result: Option<&str>, next: Option<Cla
     }
     let command = Command::Done { caller: cx.caller(&id)?, result };
     let (granted, view) = step_and_claim(cx, id, command, next).await?;
-    let next = granted.into_iter().next().map(Claimed::of);
-    Ok(Finished { task: TaskPayload::of_view(view), next })
+    Ok(Finished { task: TaskPayload::of_view(view), next: granted.map(Claimed::of) })
 }
 
 /// Whether there is a commit, and not `null` in its place.

@@ -5,7 +5,7 @@ use rota_core::TaskId;
 use rota_core::transition::Command;
 use rota_store::intents::claim::{Claim, Grant};
 use rota_store::intents::read::{Show, TaskView};
-use rota_store::intents::settle::Settle;
+use rota_store::intents::settle::{Step, StepAndView};
 use rota_store::{AnyTx, Intent, Outcome, Store};
 
 use crate::context::{Context, task_id};
@@ -13,13 +13,8 @@ use crate::{Result, TaskPayload};
 
 /// Carries out an intent on one task and shows the task afterwards, in one transaction.
 pub(crate) async fn perform_and_show<I: Intent>(cx: &Context, id: TaskId, intent: I) -> Result<TaskPayload> {
-    let (_, view) = perform_and_view(cx, id, intent).await?;
-    Ok(TaskPayload::of_view(view))
-}
-
-async fn perform_and_view<I: Intent>(cx: &Context, id: TaskId, intent: I) -> Result<(I::Output, TaskView)> {
     let show = Show { call: cx.call(), id };
-    cx.store.perform(&AndShow { intent, show }).await
+    Ok(TaskPayload::of_view(cx.store.perform(&AndShow { intent, show }).await?))
 }
 
 struct AndShow<I> {
@@ -29,12 +24,12 @@ struct AndShow<I> {
 
 #[async_trait]
 impl<I: Intent> Intent for AndShow<I> {
-    type Output = (I::Output, TaskView);
+    type Output = TaskView;
 
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
-        let output = self.intent.run(tx).await?;
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<TaskView> {
+        self.intent.run(tx).await?;
         let (view, _) = self.show.run(tx).await?;
-        Ok((output, view))
+        Ok(view)
     }
 }
 
@@ -55,25 +50,10 @@ pub(crate) async fn step_and_claim(
     id: TaskId,
     command: Command,
     then: Option<Claim>,
-) -> Result<(Vec<Grant>, TaskView)> {
-    let settle = Settle { then, ..Settle::one(cx.call(), id.clone(), command) };
-    perform_and_view(cx, id, OneStep(settle)).await
-}
-
-/// A step whose refusal ends the transaction.
-struct OneStep(Settle);
-
-#[async_trait]
-impl Intent for OneStep {
-    type Output = Vec<Grant>;
-
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Grant>> {
-        let settled = self.0.run(tx).await?;
-        for taken in settled.steps {
-            taken?;
-        }
-        Ok(settled.granted)
-    }
+) -> Result<(Option<Grant>, TaskView)> {
+    let step = Step { id, command };
+    let (view, granted) = cx.store.perform(&StepAndView { call: cx.call(), step, then }).await?;
+    Ok((granted, view))
 }
 
 /// Opens a parked, failed or invalidated task with its attempts forgotten.

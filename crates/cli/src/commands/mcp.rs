@@ -35,7 +35,7 @@ pub fn run(common: &Common, args: McpArgs) -> CliResult<ExitCode> {
     let context = match remote {
         // Nothing is kept here: every call goes to the server.
         Some(_) => Context::new(AnyStore::open(&Location::Memory)?),
-        None => locate::context(common)?,
+        None => locate::serving_context(common)?,
     };
     let (folder, policy_file) = (locate::current_folder()?, locate::policy_file(common)?);
     let settings = Settings { context, folder, policy_file, tools, remote };

@@ -34,7 +34,7 @@ pub fn run(common: &Common, args: &ServeArgs) -> CliResult<ExitCode> {
     rota_serve::prepare().map_err(|error| CliError::Io(error.to_string()))?;
     let collector = collector()?;
     let api = Api::new(Settings {
-        context: locate::context(common)?,
+        context: locate::serving_context(common)?,
         policy_file: Some(locate::policy_file(common)?),
         gates: Some(super::gate::gates(common)?),
         agents_only: false,

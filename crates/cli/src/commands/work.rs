@@ -48,7 +48,7 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     let argv = with_program_found(args.command, &folder)?;
     rota_serve::prepare().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
-    let cx = locate::context(common)?;
+    let cx = locate::serving_context(common)?;
     let host = locate::host()?;
     let agent = cx.agent.clone().unwrap_or_else(|| format!("{host}:{}", std::process::id()));
     let mut environment = environment(common, args.pass_env)?;

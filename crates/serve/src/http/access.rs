@@ -13,7 +13,7 @@ use super::request::Asked;
 use crate::listen::Problem;
 
 /// Narrows a call to what the lease allows, or says why it is not allowed.
-pub fn narrow(
+pub async fn narrow(
     claim: &LeaseClaim,
     operation: &Operation,
     asked: &Asked,
@@ -23,9 +23,8 @@ pub fn narrow(
     let bearer = Bearer { scope: &claim.scope, task: &claim.task, lease: &claim.lease };
     // A call that names no scope means that of the lease.
     let scope = if asked.surroundings.contains_key("scope") { cx.scope.clone() } else { claim.scope.clone() };
-    let store = cx.store.clone();
     let cx = Context { scope, ..cx };
-    match store.wait(lease_token::authorize(cx, bearer, operation.route.name, &input)) {
+    match lease_token::authorize(cx, bearer, operation.route.name, &input).await {
         Ok(cx) => Ok(cx),
         Err(Denial::Forbidden { code, message }) => Err(forbidden(code, message)),
         Err(Denial::Failed(error)) => Err(problem(&Said::of(&error))),

@@ -42,7 +42,13 @@ pub fn bounded(verb: &str, field: &str, schema: &Value, is_in_address: bool) -> 
 
 /// Alternatives that a body must satisfy one of, where its fields depend on each other.
 pub fn together(verb: &str) -> Option<Value> {
+    let one_of = |fields: [&str; 2], schema: Value| {
+        let alternatives = fields.map(|field| json!({"required": [field], "properties": {field: schema}}));
+        Some(json!(alternatives))
+    };
     match verb {
+        "issue edit" => one_of(["title", "body"], json!({"type": "string"})),
+        "issue label" => one_of(["add", "remove"], json!({"type": "array", "minItems": 1})),
         "task done" => {
             let absent = json!({"type": "null"});
             let none = json!({"lease": absent, "category": absent, "specs": absent, "queue": absent});
@@ -57,7 +63,7 @@ pub fn together(verb: &str) -> Option<Value> {
 pub fn surrounding(name: &str) -> Value {
     match name {
         "now" => json!({"type": "string", "format": "date-time"}),
-        "leaseId" | "ambientLease" => json!({"type": "string"}),
+        "leaseId" | "ambientLease" => json!({"type": "string", "pattern": WITHOUT_NUL}),
         _ => json!({"type": "string", "pattern": NAME_OR_NONE, "maxLength": limits::NAME_BYTES}),
     }
 }

@@ -224,16 +224,24 @@ impl Api {
     ) -> Result<String, Problem> {
         let turn = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| stopping())?;
         let start = Instant::now();
-        let text = if operation.reads_one_task() && !self.settings.context.store.is_server() {
-            perform(&self.settings, operation, &asked, &caller, &AtomicBool::new(false))
+        let store = &self.settings.context.store;
+        let text = if operation.reads_one_task() && !store.is_server() {
+            store.wait(perform(&self.settings, operation, &asked, &caller, &AtomicBool::new(false)))
         } else {
             let settings = Arc::clone(&self.settings);
             let mut gone = Gone::default();
             let is_gone = Arc::clone(&gone.flag);
-            let called = tokio::task::spawn_blocking(move || {
+            let call = async move {
                 let _turn = turn;
-                perform(&settings, operation, &asked, &caller, &is_gone)
-            });
+                perform(&settings, operation, &asked, &caller, &is_gone).await
+            };
+            // A call goes on when its caller goes away; a file keeps the thread, so it gets one of its own.
+            let called = if store.is_server() {
+                tokio::spawn(call)
+            } else {
+                let store = store.clone();
+                tokio::task::spawn_blocking(move || store.wait(call))
+            };
             let text = called.await.map_err(|failed| internal(&failed.to_string()))?;
             gone.is_answered = true;
             text
@@ -273,7 +281,7 @@ pub async fn serve_api(
     tokio::join!(serve(listener, admit, BODY_BYTES, handler, stop), rest).0
 }
 
-fn perform(
+async fn perform(
     settings: &Settings,
     operation: &Operation,
     asked: &Asked,
@@ -283,38 +291,38 @@ fn perform(
     let cx = request::context(&settings.context, &asked.surroundings)?;
     let cx = match caller {
         Caller::Operator => cx,
-        Caller::Lease(claim) => access::narrow(claim, operation, asked, cx)?,
+        Caller::Lease(claim) => access::narrow(claim, operation, asked, cx).await?,
     };
     let told = |error| match operation.route.telling {
         Telling::WithHint => problem(&Said::of(&error)),
         Telling::OneLine => problem(&Said::in_one_line(&error)),
     };
-    let text = (operation.run)(&cx, &asked.input).map_err(|failure| match failure {
+    let text = (operation.run)(&cx, &asked.input).await.map_err(|failure| match failure {
         Failure::Input(error) => Problem::new(StatusCode::BAD_REQUEST, "bad_request", error.to_string()),
         Failure::Verb(error) => told(error),
     })?;
     let publishes = matches!(operation.route.name, "policy apply" | "sched policy set");
     if let Some(file) = settings.policy_file.as_ref().filter(|_| publishes) {
         // The store decides, so a copy that cannot be written is no failure of what was done.
-        drop(cx.store.wait(mirror::write(&cx, file)));
+        drop(mirror::write(&cx, file).await);
     }
     if gone.load(Ordering::Acquire) {
-        give_back(operation.route.name, cx, &text);
+        give_back(operation.route.name, cx, &text).await;
     }
     Ok(text)
 }
 
 /// Nobody waits for the answer any more, so nobody would work under these leases before they run out. A settlement
 /// stays: only the claim that came with it is given back.
-fn give_back(name: &str, cx: Context, text: &str) {
+async fn give_back(name: &str, cx: Context, text: &str) {
     let payload: Value = serde_json::from_str(text).unwrap_or_default();
     match name {
-        "task claim" => release(&cx, &payload),
-        "task done" => release(&cx, &payload["next"]),
+        "task claim" => release(&cx, &payload).await,
+        "task done" => release(&cx, &payload["next"]).await,
         "sched lease" => {
             for lease in payload["leases"].as_array().into_iter().flatten() {
                 let lease = lease["leaseId"].as_str().unwrap_or_default();
-                drop(cx.store.wait(sched::release(&cx, lease, false, None)));
+                drop(sched::release(&cx, lease, false, None).await);
             }
         }
         _ => {}
@@ -322,11 +330,11 @@ fn give_back(name: &str, cx: Context, text: &str) {
 }
 
 /// Releases a claimed task, if there is one. A lease that cannot be given back runs out.
-fn release(cx: &Context, claimed: &Value) {
+async fn release(cx: &Context, claimed: &Value) {
     let text = |key: &str| claimed[key].as_str().map(str::to_owned);
     let Some(id) = text("id") else { return };
     let cx = Context { lease: text("leaseId"), agent: None, ..cx.clone() };
-    drop(cx.store.wait(settle::release(&cx, &id)));
+    drop(settle::release(&cx, &id).await);
 }
 
 /// Notices that the caller went away: its request is dropped before it was answered.
@@ -401,7 +409,7 @@ fn problem(said: &Said) -> Problem {
             | "entry_not_found" | "unknown_queue" | "unknown_dependency",
         ) => StatusCode::NOT_FOUND,
         (_, _, "bad_value" | "bad_name" | "bad_line" | "bad_policy") => StatusCode::BAD_REQUEST,
-        (_, _, "agents_may_not_create" | "token_limit" | "force_under_lease") => StatusCode::FORBIDDEN,
+        (_, _, "agents_may_not_create" | "agent_limit" | "force_under_lease") => StatusCode::FORBIDDEN,
         _ => StatusCode::CONFLICT,
     };
     Problem::said(status, said)

@@ -1,5 +1,6 @@
 //! The verbs as operations of the API: found by method and path, called with the text of their input.
 
+use std::pin::Pin;
 use std::sync::OnceLock;
 
 use rota_verbs::table::visit_all;
@@ -23,12 +24,15 @@ pub struct Operation {
     /// Its input's fields, as JSON Schemas.
     pub fields: Map<String, Value>,
     /// Reads its input, carries it out, and writes the payload.
-    pub run: fn(&Context, &str) -> Result<String, Failure>,
+    pub run: for<'a> fn(&'a Context, &'a str) -> Running<'a>,
     /// Describes its input.
     pub input: fn(&mut SchemaGenerator) -> Schema,
     /// Describes its payload.
     pub payload: fn(&mut SchemaGenerator) -> Schema,
 }
+
+/// An operation under way.
+pub type Running<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + Send + 'a>>;
 
 /// One part of a path.
 enum Part {
@@ -139,10 +143,12 @@ impl Visitor for Listed {
     }
 }
 
-fn run<V: Verb>(cx: &Context, input: &str) -> Result<String, Failure> {
-    let input: V = serde_json::from_str(input).map_err(Failure::Input)?;
-    let payload = cx.store.wait(input.run(cx)).map_err(Failure::Verb)?;
-    Ok(Payload::new(payload).to_text())
+fn run<'a, V: Verb>(cx: &'a Context, input: &'a str) -> Running<'a> {
+    Box::pin(async move {
+        let input: V = serde_json::from_str(input).map_err(Failure::Input)?;
+        let payload = input.run(cx).await.map_err(Failure::Verb)?;
+        Ok(Payload::new(payload).to_text())
+    })
 }
 
 #[cfg(test)]

@@ -4,15 +4,13 @@ use rota_core::obstacle::Wait;
 use rota_core::policy::GateLevel;
 use rota_core::{Status, UnixMillis};
 
-use super::lab::{at, claim, claim_of, done, held, id, in_queue, new, of_kind};
+use super::lab::{at, claim, done, held, id, new, of_kind};
 use super::{Lab, Subject};
 use crate::intents::add::{NewPriority, NewTask};
-use crate::intents::blocks::{KeepBlock, NoteBudget, Unblock};
+use crate::intents::blocks::{KeepBlock, NoteBudget, Unblock, UpstreamWaits};
 use crate::intents::gateway::{
     FindGateToken, LevelOfLease, MakeGateToken, NoteUsage, ParkSpent, Used, day_of,
 };
-use crate::intents::iterate::Begin;
-use crate::intents::upstreams::Upstreams;
 use crate::tx::{UsageFilter, UsageRow};
 
 /// What is used is added up per task, day, upstream and model.
@@ -144,19 +142,12 @@ pub fn a_spent_task_is_parked<S: Subject>(subject: &S) {
 /// A spent budget is a wait of its own beside the block, until it begins anew or is raised.
 pub fn a_spent_budget_is_a_wait<S: Subject>(subject: &S) {
     let lab = Lab::new(subject);
-    let kinds = ["anthropic", "openai"].map(str::to_owned);
-    let of_kind = kinds.iter().map(|name| (name.clone(), Some(name.clone()))).collect();
-    let upstreams = Upstreams { of_kind, bounds_loops: false };
-    // The queue exists, and nothing in it can be granted.
-    lab.add(at(0), &[in_queue("other", "loops")]);
+    let upstreams = vec!["anthropic".to_owned(), "openai".to_owned()];
     let note = |now, spent: Option<i64>| {
         let spent = spent.map(|until| ("usd_per_day".to_owned(), at(until)));
         lab.ok(&NoteBudget { call: lab.call(at(now)), upstreams: vec!["anthropic".into()], spent });
     };
-    let waits = |now| {
-        let begin = Begin::new(claim_of("loops", at(now), 1), kinds.to_vec(), false);
-        lab.ok(&Begin { upstreams: upstreams.clone(), ..begin }).held_back
-    };
+    let waits = |now| lab.ok(&UpstreamWaits { call: lab.call(at(now)), upstreams: upstreams.clone() });
     note(0, None);
     assert_eq!(waits(0), []);
     note(1, Some(50));

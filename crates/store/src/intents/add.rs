@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use rota_core::graph;
 use rota_core::{Fence, Json, QueuePolicy, Refusal, Status, Task, TaskId, UnixMillis};
 
+use super::batch::{BatchAnswer, BatchCall};
 use super::{Call, Cx, edges, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{AnyTx, Row, Tx};
+use crate::tx::{AnyTx, Prefetch, Row, Tx};
 
 /// A task to be added.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -176,6 +177,28 @@ impl Intent for Add {
     type Output = Vec<Task>;
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Task>> {
+        let ids: Vec<TaskId> = self.tasks.iter().map(|task| task.id.clone()).collect();
+        let add_queue = self.tasks.first().map(|task| task.queue.as_str());
+        let reads = Prefetch { scope: &self.call.scope, add: &ids, add_queue, ..Prefetch::default() };
+        tx.prefetch(&reads).await?;
+        self.run_in(tx).await
+    }
+
+    /// Not with dependencies or a parent: those may be refused after some tasks were written.
+    fn batched(&self) -> Option<BatchCall> {
+        let is_unlinked = |task: &NewTask| task.deps.is_empty() && task.parent.is_none();
+        let is_batched = self.call.now.is_none() && self.tasks.iter().all(is_unlinked);
+        is_batched.then(|| BatchCall::Add(self.clone()))
+    }
+
+    fn answered(&self, answer: BatchAnswer) -> Option<Vec<Task>> {
+        if let BatchAnswer::Added(tasks) = answer { Some(tasks) } else { None }
+    }
+}
+
+impl Add {
+    /// Carries it out inside a transaction that has read ahead.
+    pub(super) async fn run_in<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Task>> {
         let cx = Cx::open(tx, &self.call).await?;
         if self.tasks.iter().any(|task| !task.deps.is_empty()) {
             tx.lock_edges(&cx.scope).await?;
@@ -191,6 +214,7 @@ pub(super) async fn add_all<T: Tx>(tx: &mut T, cx: &Cx, tasks: &[NewTask]) -> Ou
     settled.extend(tasks.iter().filter(|task| task.satisfies_edge()).map(|task| task.id.clone()));
     let ids: Vec<TaskId> = tasks.iter().map(|task| task.id.clone()).collect();
     let fences = last_fences(tx, cx, &ids).await?;
+    tx.reserve(tasks.len()).await?;
     let mut queues = BTreeMap::new();
     let mut added = Vec::with_capacity(tasks.len());
     for new in tasks {

@@ -80,6 +80,43 @@ impl BlockRow {
     }
 }
 
+/// Everything that holds calls to an upstream back now: its block, a spent budget.
+pub(super) async fn waits_of<T: Tx>(tx: &mut T, upstream: &str, now: UnixMillis) -> Result<Vec<Wait>, Fault> {
+    let mut waits = Vec::new();
+    for name in [upstream, &format!("{BUDGET}{upstream}")] {
+        waits.extend(tx.block(name).await?.and_then(|row| row.wait(now)));
+    }
+    Ok(waits)
+}
+
+/// Everything that holds calls to some upstreams back now, by upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamWaits {
+    /// Where, when, who.
+    pub call: Call,
+    /// The upstreams.
+    pub upstreams: Vec<String>,
+}
+
+#[async_trait]
+impl Intent for UpstreamWaits {
+    type Output = Vec<(String, Wait)>;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
+        let now = self.call.now.unwrap_or(tx.clock().await?);
+        let mut found = Vec::new();
+        for upstream in &self.upstreams {
+            let waits = waits_of(tx, upstream, now).await?;
+            found.extend(waits.into_iter().map(|wait| (upstream.clone(), wait)));
+        }
+        Ok(found)
+    }
+}
+
 /// Writes down whether the budget for calls to some upstreams is spent.
 #[derive(Clone, Debug)]
 pub struct NoteBudget {

@@ -13,11 +13,12 @@ use rota_core::select::{self, Candidate, Room};
 use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Task, TaskId};
 
+use super::batch::{BatchAnswer, BatchCall};
 use super::upstreams::Upstreams;
 use super::{Call, Cx, find_queue, find_task, write};
 use crate::fault::{Error, Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{AnyTx, Blocker, Filter, HeadQuery, QueueRow, Row, Tx};
+use crate::tx::{AnyTx, Blocker, ClaimReads, Filter, HeadQuery, Prefetch, QueueRow, Row, Tx};
 
 /// How many rows are taken back or let in at once.
 const BATCH: usize = 500;
@@ -64,6 +65,26 @@ pub struct Claim {
     pub host: Option<String>,
 }
 
+impl Claim {
+    /// Carries it out inside a transaction that has read ahead.
+    pub(super) async fn run_in<T: Tx>(&self, tx: &mut T) -> Outcome<Vec<Grant>> {
+        let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;
+        grant_next(tx, &cx, self, queue).await
+    }
+
+    /// What it is going to read.
+    pub(super) fn reads(&self) -> ClaimReads<'_> {
+        // Globs have to be resolved first.
+        let limit = if self.wanted.specs.is_some() { 0 } else { self.limit };
+        ClaimReads {
+            queue: &self.queue,
+            limit,
+            host: self.host.as_deref(),
+            category: self.wanted.category.as_deref(),
+        }
+    }
+}
+
 /// A lease that was granted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
@@ -78,8 +99,19 @@ impl Intent for Claim {
     type Output = Vec<Grant>;
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Grant>> {
-        let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;
-        grant_next(tx, &cx, self, queue).await
+        if self.call.now.is_none() {
+            let claim = Some(self.reads());
+            tx.prefetch(&Prefetch { scope: &self.call.scope, claim, ..Prefetch::default() }).await?;
+        }
+        self.run_in(tx).await
+    }
+
+    fn batched(&self) -> Option<BatchCall> {
+        self.call.now.is_none().then(|| BatchCall::Claim(self.clone()))
+    }
+
+    fn answered(&self, answer: BatchAnswer) -> Option<Vec<Grant>> {
+        if let BatchAnswer::Claimed(granted) = answer { Some(granted) } else { None }
     }
 }
 
@@ -250,7 +282,7 @@ pub(super) async fn grant_chosen<T: Tx>(
 ) -> Outcome<Vec<Grant>> {
     let plain = matches!(how.command, Command::Claim { .. });
     if plain && chosen.iter().all(|row| row.task.parent.is_none()) {
-        return grant_lone(tx, cx, &chosen, &how.command).await;
+        return grant_unlinked(tx, cx, &chosen, &how.command).await;
     }
     let mut granted = Vec::new();
     for row in chosen {
@@ -260,13 +292,18 @@ pub(super) async fn grant_chosen<T: Tx>(
 }
 
 /// Grants tasks that have no parent. A plain grant means nothing for those below, so all are written in one go.
-async fn grant_lone<T: Tx>(tx: &mut T, cx: &Cx, chosen: &[Row], command: &Command) -> Outcome<Vec<Grant>> {
+async fn grant_unlinked<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    chosen: &[Row],
+    command: &Command,
+) -> Outcome<Vec<Grant>> {
     let mut changes = Vec::with_capacity(chosen.len());
     for row in chosen {
         changes.push((row, granting(cx, row, command)?));
     }
     let mut granted = Vec::with_capacity(chosen.len());
-    for task in write::save_lone(tx, cx, changes).await? {
+    for task in write::save_unlinked(tx, cx, changes).await? {
         let blockers = tx.blockers(&cx.scope, &task.id).await?;
         granted.push(Grant { task, blockers });
     }

@@ -116,7 +116,7 @@ pub(super) async fn write_new<T: Tx>(tx: &mut T, cx: &Cx, row: Row, deps: &[Task
     }
     let old = row.task.clone();
     for dep in deps {
-        tx.add_edge(&cx.scope, &row.task.id, dep).await?;
+        tx.add_new_edge(&cx.scope, &row.task.id, dep).await?;
         row.task.events += 1;
         let mut event = Event::of_change(EventKind::Blocked, Some(&row.task), &row.task);
         event.data.blocker = Some(dep.clone());

@@ -5,6 +5,7 @@
 
 pub mod add;
 pub mod agents;
+pub mod batch;
 pub mod blocks;
 pub mod carry;
 pub mod claim;

@@ -11,7 +11,7 @@ use rota_core::{Refusal, Task, TaskId};
 
 use super::add::last_fences;
 use super::{Call, Cx, edges, find_queue, find_task, write};
-use crate::fault::{Error, Outcome};
+use crate::fault::Outcome;
 use crate::store::{Access, Intent};
 use crate::tx::{AnyTx, Filter, ListFilter, Row, Tx};
 
@@ -139,24 +139,22 @@ impl PlanSync {
     }
 
     async fn write<T: Tx>(&self, tx: &mut T, cx: &Cx, diff: PlanDiff) -> Outcome<()> {
-        if !diff.insert.is_empty() {
-            let queue = tx.ensure_queue(&cx.scope, &self.queue).await?;
-            // All rows first, then the edges between them.
-            let ids: Vec<TaskId> = diff.insert.iter().map(|change| change.task.id.clone()).collect();
-            let fences = last_fences(tx, cx, &ids).await?;
-            for change in &diff.insert {
-                let fence = fences.get(&change.task.id).copied().unwrap_or_default();
-                let row = Row { task: Task { fence, ..change.task.clone() }, open_blockers: 0 };
-                write::create(tx, cx, row, queue.key).await?;
-            }
-        }
+        let changed = diff.revive.iter().chain(diff.update.iter().filter(|change| change.task.seq != 0));
+        let ids: Vec<TaskId> = changed.map(|change| change.task.id.clone()).collect();
+        let rows = tx.lock_tasks(&cx.scope, &ids).await?;
+        let rows: BTreeMap<&TaskId, &Row> = rows.iter().map(|row| (&row.task.id, row)).collect();
+        let found = |id: &TaskId| {
+            let row = rows.get(id).copied();
+            row.ok_or_else(|| Refusal::TaskNotFound { id: id.clone() })
+        };
         for change in &diff.revive {
-            self.revive(tx, cx, change).await?;
+            self.revive(tx, cx, found(&change.task.id)?, change).await?;
         }
         for change in diff.update.iter().filter(|change| change.task.seq != 0) {
-            self.update(tx, cx, &change.task).await?;
+            update(tx, cx, found(&change.task.id)?, &change.task).await?;
         }
-        for change in diff.insert.iter().chain(&diff.revive).chain(&diff.update) {
+        self.insert(tx, cx, &diff.insert).await?;
+        for change in diff.revive.iter().chain(&diff.update) {
             write_edges(tx, cx, change).await?;
         }
         for id in &diff.delete {
@@ -166,29 +164,59 @@ impl PlanSync {
         Ok(())
     }
 
+    /// Adds new tasks, then the edges from them.
+    async fn insert<T: Tx>(&self, tx: &mut T, cx: &Cx, insert: &[PlanChange]) -> Outcome<()> {
+        if insert.is_empty() {
+            return Ok(());
+        }
+        let queue = tx.ensure_queue(&cx.scope, &self.queue).await?;
+        let ids: Vec<TaskId> = insert.iter().map(|change| change.task.id.clone()).collect();
+        let fences = last_fences(tx, cx, &ids).await?;
+        let new: BTreeSet<&TaskId> = ids.iter().collect();
+        let blockers: BTreeSet<&TaskId> = insert.iter().flat_map(|change| &change.add).collect();
+        let outside: Vec<TaskId> = blockers.into_iter().filter(|id| !new.contains(id)).cloned().collect();
+        // Locked: a blocker that is settled while its dependent is added must not miss it.
+        let outside = tx.lock_tasks(&cx.scope, &outside).await?.into_iter();
+        let settled = outside.filter(|row| row.task.status.satisfies_edge()).map(|row| row.task.id);
+        let settled: BTreeSet<TaskId> = settled.collect();
+        tx.reserve(insert.len()).await?;
+        let mut rows = Vec::with_capacity(insert.len());
+        for change in insert {
+            let fence = fences.get(&change.task.id).copied().unwrap_or_default();
+            let open = change.add.iter().filter(|id| !settled.contains(*id)).count();
+            let open_blockers = u32::try_from(open).unwrap_or(u32::MAX);
+            let row = Row { task: Task { fence, ..change.task.clone() }, open_blockers };
+            let row = write::create(tx, cx, row, queue.key).await?;
+            if !change.add.is_empty() {
+                rows.push((row, change));
+            }
+        }
+        for (row, change) in rows {
+            let blockers: Vec<TaskId> = change.add.iter().cloned().collect();
+            edges::write_new(tx, cx, row, &blockers).await?;
+        }
+        Ok(())
+    }
+
     /// A deleted task that the plan has again is open, with its attempts forgotten and its fence kept.
-    async fn revive<T: Tx>(&self, tx: &mut T, cx: &Cx, change: &PlanChange) -> Outcome<()> {
-        let row = find_task(tx, cx, &change.task.id).await?;
+    async fn revive<T: Tx>(&self, tx: &mut T, cx: &Cx, row: &Row, change: &PlanChange) -> Outcome<()> {
         let undeleted =
             transition::apply(&row.task, &Command::Undelete, cx.policy(&self.queue), cx.now)?.task;
         let mut next = with_plan(&undeleted, &change.task);
         (next.attempts, next.tries) = (0, 0);
         (next.fail_reason, next.parked_reason, next.result) = (None, None, None);
         next.next_eligible_at = None;
-        write::save(tx, cx, &row, write::Change::new(EventKind::Revived, next))
-            .await
-            .map_err(Error::Fault)?;
+        write::save(tx, cx, row, write::Change::new(EventKind::Revived, next)).await?;
         Ok(())
     }
+}
 
-    async fn update<T: Tx>(&self, tx: &mut T, cx: &Cx, planned: &Task) -> Outcome<()> {
-        let row = find_task(tx, cx, &planned.id).await?;
-        let next = with_plan(&row.task, planned);
-        if next != row.task {
-            write::save(tx, cx, &row, write::Change::new(EventKind::Edited, next)).await?;
-        }
-        Ok(())
+async fn update<T: Tx>(tx: &mut T, cx: &Cx, row: &Row, planned: &Task) -> Outcome<()> {
+    let next = with_plan(&row.task, planned);
+    if next != row.task {
+        write::save(tx, cx, row, write::Change::new(EventKind::Edited, next)).await?;
     }
+    Ok(())
 }
 
 /// The stored task with the plan's fields.

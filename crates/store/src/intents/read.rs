@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::explain::{self, Explanation, Surroundings};
-use rota_core::obstacle::{self, Viewer, Wait};
+use rota_core::obstacle::{self, Facts, Viewer, Wait};
 use rota_core::policy::{QueuePolicy, Reclaim};
 use rota_core::rank::{self, RankKey, Rankable};
 use rota_core::select::Room;
@@ -16,9 +16,11 @@ use super::claim::{Wanted, open_blockers};
 use super::upstreams::Upstreams;
 use super::{Call, Cx, find_queue, find_task, write};
 use crate::fault::{Fault, Outcome};
+use crate::in_context;
 use crate::store::{Access, Intent};
 use crate::tx::{
-    AnyTx, Blocker, EventFilter, Filter, HeadQuery, ListFilter, QueueRow, Ranked, Row, StatusCount, Tx,
+    AnyTx, Blocker, ClaimReads, EventFilter, Filter, HeadQuery, ListFilter, Prefetch, QueueRow, Ranked, Row,
+    StatusCount, Tx,
 };
 
 /// A task with the ids of its blockers.
@@ -30,6 +32,15 @@ pub struct TaskView {
     pub deps: Vec<TaskId>,
     /// Since when nothing but time stands in its way; none while something else does.
     pub ready_at: Option<rota_core::UnixMillis>,
+}
+
+impl TaskView {
+    /// A task that has neither blockers nor a parent.
+    pub fn of_unlinked(task: Task) -> Self {
+        let facts = Facts { parent: None, open_blockers: 0, blocked_by: Vec::new() };
+        let ready_at = obstacle::ready_since(&task, &facts);
+        Self { task, deps: Vec::new(), ready_at }
+    }
 }
 
 /// The top of the queue and everything that is under way.
@@ -65,6 +76,13 @@ impl Intent for Peek {
     }
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Landscape> {
+        if self.call.now.is_none() {
+            // Globs have to be resolved first.
+            let limit = if self.wanted.specs.is_some() { 0 } else { self.limit };
+            let (host, category) = (self.host.as_deref(), self.wanted.category.as_deref());
+            let claim = Some(ClaimReads { queue: &self.queue, limit, host, category });
+            tx.prefetch(&Prefetch { scope: &self.call.scope, claim, ..Prefetch::default() }).await?;
+        }
         let cx = Cx::open(tx, &self.call).await?;
         let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Landscape::default()) };
         let policy = cx.policy(&self.queue);
@@ -97,8 +115,11 @@ impl Intent for Peek {
         // An abandoned task that is not among the first is still under way until a claim takes its lease back.
         abandoned.retain(|row| claimable.iter().all(|shown| shown.task.seq != row.task.seq));
         active.extend(abandoned);
-        let active = in_order(active, policy, &cx);
-        Ok(Landscape { claimable: views(tx, &cx, claimable).await?, active: views(tx, &cx, active).await? })
+        let count = claimable.len();
+        claimable.extend(in_order(active, policy, &cx));
+        let mut claimable = views(tx, &cx, claimable).await?;
+        let active = claimable.split_off(count);
+        Ok(Landscape { claimable, active })
     }
 }
 
@@ -196,6 +217,17 @@ pub(super) async fn views<T: Tx>(tx: &mut T, cx: &Cx, rows: Vec<Row>) -> Result<
         views.push(TaskView { task: row.task, deps, ready_at });
     }
     Ok(views)
+}
+
+/// A task that was just written, as [`Show`] shows it.
+pub(super) async fn view<T: Tx>(tx: &mut T, cx: &Cx, task: Task) -> Result<TaskView, Fault> {
+    let blockers = tx.blockers(&cx.scope, &task.id).await?;
+    let open = blockers.iter().filter(|blocker| !blocker.status.satisfies_edge()).count();
+    let parent = in_context::parent(tx, &cx.scope, &task).await?;
+    let open_blockers = u32::try_from(open).unwrap_or(u32::MAX);
+    let facts = Facts { parent, open_blockers, blocked_by: Vec::new() };
+    let ready_at = obstacle::ready_since(&task, &facts);
+    Ok(TaskView { task, deps: blockers.into_iter().map(|blocker| blocker.id).collect(), ready_at })
 }
 
 /// The `now` that a decision would be made at.

@@ -1,16 +1,20 @@
 //! Steps of the state machine on tasks that exist: settle, renew, park, pause, reset, delete and the rest.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use async_trait::async_trait;
 use rota_core::event::EventKind;
-use rota_core::transition::{self, Command, Verb};
+use rota_core::transition::{Command, Verb};
 use rota_core::{Json, LeaseId, Outcome as AttemptOutcome, Refusal, Status, Task, TaskId};
 
+use super::batch::{BatchAnswer, BatchCall};
 use super::claim::{Claim, Grant, grant_next};
+use super::read::{self, TaskView};
 use super::write::{self, Change};
 use super::{Call, Cx, find_queue};
 use crate::fault::{Fault, Outcome};
 use crate::store::Intent;
-use crate::tx::{AnyTx, EventFilter, Filter, ListFilter, Tx};
+use crate::tx::{AnyTx, EventFilter, Filter, ListFilter, Prefetch, Row, Tx};
 
 /// One step on one task.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +48,12 @@ pub struct Settled {
 }
 
 impl Settle {
+    /// The tasks of its steps, each once.
+    pub(super) fn ids(&self) -> Vec<TaskId> {
+        let ids: BTreeSet<&TaskId> = self.steps.iter().map(|step| &step.id).collect();
+        ids.into_iter().cloned().collect()
+    }
+
     /// One step and nothing else.
     pub fn one(call: Call, id: TaskId, command: Command) -> Self {
         Self { call, steps: vec![Step { id, command }], then: None }
@@ -55,16 +65,36 @@ impl Intent for Settle {
     type Output = Settled;
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Settled> {
-        // Every writer takes locks in this order: the scope's edges, the queue's row, task rows.
-        tx.share_edges(&self.call.scope).await?;
+        let ids = self.ids();
+        let claim = self.then.as_ref().filter(|claim| claim.call.now.is_none());
+        let claim = claim.map(Claim::reads);
+        tx.prefetch(&Prefetch { scope: &self.call.scope, settle: &ids, claim, ..Prefetch::default() })
+            .await?;
+        self.run_in(tx).await
+    }
+
+    fn batched(&self) -> Option<BatchCall> {
+        self.is_by_the_clock().then(|| BatchCall::Settle(self.clone()))
+    }
+
+    fn answered(&self, answer: BatchAnswer) -> Option<Settled> {
+        if let BatchAnswer::Settled(settled) = answer { Some(settled) } else { None }
+    }
+}
+
+impl Settle {
+    fn is_by_the_clock(&self) -> bool {
+        self.call.now.is_none() && self.then.as_ref().is_none_or(|claim| claim.call.now.is_none())
+    }
+
+    /// Carries it out inside a transaction that has read ahead.
+    pub(super) async fn run_in<T: Tx>(&self, tx: &mut T) -> Outcome<Settled> {
+        let ids = self.ids();
         let (cx, queue) = match &self.then {
             Some(claim) => Cx::open_for_grant(tx, &self.call, &claim.queue).await?,
             None => (Cx::open(tx, &self.call).await?, None),
         };
-        let steps = match take_alone(tx, &cx, &self.steps).await? {
-            Some(steps) => steps,
-            None => take_each(tx, &cx, &self.steps).await?,
-        };
+        let steps = take_all(tx, &cx, &ids, &self.steps).await?;
         let granted = match &self.then {
             Some(claim) if steps.iter().all(Result::is_ok) => {
                 let cx = Cx { actor: claim.call.actor.clone(), ..cx };
@@ -76,43 +106,112 @@ impl Intent for Settle {
     }
 }
 
-/// Takes many steps in one go, if each finishes a task of its own, and what happens to it means nothing for others.
-async fn take_alone<T: Tx>(
-    tx: &mut T,
-    cx: &Cx,
-    steps: &[Step],
-) -> Result<Option<Vec<Result<Task, Refusal>>>, Fault> {
-    let plain = steps.len() > 1 && steps.iter().all(|step| matches!(step.command, Command::Done { .. }));
-    if !plain {
-        return Ok(None);
-    }
-    let ids: Vec<&TaskId> = steps.iter().map(|step| &step.id).collect();
-    let Some(rows) = tx.lone_tasks(&cx.scope, &ids).await? else { return Ok(None) };
-    let mut refused = Vec::with_capacity(steps.len());
-    let mut changes = Vec::with_capacity(steps.len());
-    for (row, Step { command, .. }) in rows.iter().zip(steps) {
-        match transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now) {
-            Ok(applied) => {
-                changes.push((row, Change::of(applied, command)));
-                refused.push(None);
-            }
-            Err(refusal) => refused.push(Some(explained(tx, cx, &row.task, command, refusal).await?)),
-        }
-    }
-    let mut settled = write::save_lone(tx, cx, changes).await?;
-    let taken = refused.into_iter().filter_map(|refusal| match refusal {
-        Some(refusal) => Some(Err(refusal)),
-        None => settled.next().map(Ok),
-    });
-    Ok(Some(taken.collect()))
+/// One step on one task, which is shown afterwards, and the next lease in the same transaction if it is asked for. A
+/// step that is refused is the refusal of the whole call.
+#[derive(Clone, Debug)]
+pub struct StepAndView {
+    /// Where, when, who.
+    pub call: Call,
+    /// The step.
+    pub step: Step,
+    /// What to claim afterwards.
+    pub then: Option<Claim>,
 }
 
-async fn take_each<T: Tx>(tx: &mut T, cx: &Cx, steps: &[Step]) -> Result<Vec<Result<Task, Refusal>>, Fault> {
-    let mut each = Vec::with_capacity(steps.len());
-    for step in steps {
-        each.push(take(tx, cx, step).await?);
+#[async_trait]
+impl Intent for StepAndView {
+    type Output = (TaskView, Option<Grant>);
+
+    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
+        let claim = self.then.as_ref().filter(|claim| claim.call.now.is_none()).map(Claim::reads);
+        let settle = std::slice::from_ref(&self.step.id);
+        tx.prefetch(&Prefetch { scope: &self.call.scope, settle, claim, ..Prefetch::default() }).await?;
+        self.run_in(tx).await
     }
-    Ok(each)
+
+    fn batched(&self) -> Option<BatchCall> {
+        let by_the_clock = self.then.as_ref().is_none_or(|claim| claim.call.now.is_none());
+        (self.call.now.is_none() && by_the_clock).then(|| BatchCall::Step(self.clone()))
+    }
+
+    fn answered(&self, answer: BatchAnswer) -> Option<Self::Output> {
+        if let BatchAnswer::Stepped(stepped) = answer { Some(stepped) } else { None }
+    }
+}
+
+impl StepAndView {
+    /// Carries it out inside a transaction that has read ahead.
+    pub(super) async fn run_in<T: Tx>(&self, tx: &mut T) -> Outcome<(TaskView, Option<Grant>)> {
+        let (cx, queue) = match &self.then {
+            Some(claim) => Cx::open_for_grant(tx, &self.call, &claim.queue).await?,
+            None => (Cx::open(tx, &self.call).await?, None),
+        };
+        let steps = std::slice::from_ref(&self.step);
+        let Some(taken) = take_all(tx, &cx, std::slice::from_ref(&self.step.id), steps).await?.pop() else {
+            unreachable!("one step has one outcome")
+        };
+        let task = taken?;
+        let view = read::view(tx, &cx, task).await?;
+        let granted = match &self.then {
+            Some(claim) => {
+                let cx = Cx { actor: claim.call.actor.clone(), ..cx };
+                grant_next(tx, &cx, claim, queue).await?.into_iter().next()
+            }
+            None => None,
+        };
+        Ok((view, granted))
+    }
+}
+
+/// Takes steps in order. Those on tasks without links are written together; the others one by one, because each may
+/// change what the next one meets.
+async fn take_all<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    ids: &[TaskId],
+    steps: &[Step],
+) -> Result<Vec<Result<Task, Refusal>>, Fault> {
+    let rows = tx.settlement_rows(&cx.scope, ids).await?.into_iter();
+    let unlinked = rows.filter(|found| !found.is_linked).map(|found| (found.row.task.id.clone(), found.row));
+    let mut unlinked: BTreeMap<TaskId, Row> = unlinked.collect();
+    let mut results: Vec<Option<Result<Task, Refusal>>> = steps.iter().map(|_| None).collect();
+    let mut together: Vec<(usize, Row, Change)> = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let Some(row) = unlinked.remove(&step.id) else {
+            save_together(tx, cx, &mut together, &mut results).await?;
+            results[index] = Some(take(tx, cx, step).await?);
+            continue;
+        };
+        match write::judge(cx, &row, &step.command) {
+            Ok(change) => together.push((index, row, change)),
+            Err(refusal) => {
+                results[index] = Some(Err(explained(tx, cx, &row.task, &step.command, refusal).await?));
+            }
+        }
+    }
+    save_together(tx, cx, &mut together, &mut results).await?;
+    Ok(results.into_iter().flatten().collect())
+}
+
+async fn save_together<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    together: &mut Vec<(usize, Row, Change)>,
+    results: &mut [Option<Result<Task, Refusal>>],
+) -> Result<(), Fault> {
+    let mut places = Vec::with_capacity(together.len());
+    let mut rows = Vec::with_capacity(together.len());
+    let mut changes = Vec::with_capacity(together.len());
+    for (place, row, change) in together.drain(..) {
+        places.push(place);
+        rows.push(row);
+        changes.push(change);
+    }
+    let saved = write::save_unlinked(tx, cx, rows.iter().zip(changes).collect()).await?;
+    for (place, task) in places.into_iter().zip(saved) {
+        results[place] = Some(Ok(task));
+    }
+    Ok(())
 }
 
 async fn take<T: Tx>(tx: &mut T, cx: &Cx, step: &Step) -> Result<Result<Task, Refusal>, Fault> {

@@ -52,11 +52,17 @@ pub(super) async fn step<T: Tx>(
     row: &Row,
     command: &Command,
 ) -> Result<Result<Row, Refusal>, Fault> {
-    let command = &by_policy(cx, command);
-    match transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now) {
-        Ok(applied) => save_if_alive(tx, cx, row, Change::of(applied, command)).await,
+    match judge(cx, row, command) {
+        Ok(change) => save_if_alive(tx, cx, row, change).await,
         Err(refusal) => Ok(Err(refusal)),
     }
+}
+
+/// Has core judge a command.
+pub(super) fn judge(cx: &Cx, row: &Row, command: &Command) -> Result<Change, Refusal> {
+    let command = &by_policy(cx, command);
+    let applied = transition::apply(&row.task, command, cx.policy(&row.task.queue), cx.now)?;
+    Ok(Change::of(applied, command))
 }
 
 /// The command with the waits that the policy sets, where the caller could not know them.
@@ -129,7 +135,7 @@ async fn write<T: Tx>(tx: &mut T, cx: &Cx, old: &Row, change: Change) -> Result<
 
 /// Writes changed tasks and their events, where none has a parent and none of the changes means anything for others;
 /// returns the tasks in the same order.
-pub(super) async fn save_lone<'a, T: Tx>(
+pub(super) async fn save_unlinked<'a, T: Tx>(
     tx: &mut T,
     cx: &Cx,
     mut changes: Vec<(&'a Row, Change)>,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use rota_core::event::Event;
 use rota_core::{Fence, TaskId, UnixMillis};
 
+use crate::batcher::Batcher;
 use crate::fault::Fault;
 use crate::store::{Access, Pending, Store, Work, carry_out_once};
 use crate::tx::AnyTx;
@@ -55,6 +56,7 @@ pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
 pub struct MemoryStore {
     shared: Arc<Shared>,
     clock: Clock,
+    pub(crate) batcher: Option<Arc<Batcher>>,
 }
 
 /// The state is taken out by whoever has the turn, and put back.
@@ -72,7 +74,7 @@ impl MemoryStore {
     /// Empty, on a clock of the caller's.
     pub fn with_clock(clock: Clock) -> Self {
         let shared = Shared { state: Mutex::new(Some(State::default())), put_back: Condvar::new() };
-        Self { shared: Arc::new(shared), clock }
+        Self { shared: Arc::new(shared), clock, batcher: None }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::in_context::{self, InContext};
 use crate::store::Access;
 use crate::tx::{
     AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
-    Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow,
+    Published, QueueRow, Ranked, Row, SettlementRow, Standing, StatusCount, Tx, UsageFilter, UsageRow,
 };
 
 /// One transaction.
@@ -172,6 +172,24 @@ impl Tx for MemoryTx {
 
     async fn lock_tasks(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<Row>, Fault> {
         self.tasks(scope, ids).await
+    }
+
+    async fn settlement_rows(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<SettlementRow>, Fault> {
+        let mut rows = self.tasks(scope, ids).await?;
+        rows.sort_by(|left, right| left.task.id.cmp(&right.task.id));
+        rows.dedup_by(|left, right| left.task.id == right.task.id);
+        let has_dependents =
+            |id: &TaskId| self.state.edges.keys().any(|(of, (_, by))| of == scope && by == id);
+        let has_children = |id: &TaskId| {
+            let tasks = self.state.tasks.values().map(|stored| &stored.row.task);
+            tasks.into_iter().any(|task| task.scope == scope && task.parent.as_ref() == Some(id))
+        };
+        let settled = |row: Row| {
+            let Task { id, parent, .. } = &row.task;
+            let is_linked = parent.is_some() || has_dependents(id) || has_children(id);
+            SettlementRow { row, is_linked }
+        };
+        Ok(rows.into_iter().map(settled).collect())
     }
 
     async fn tasks_by_seq(&mut self, seqs: &[u64]) -> Result<Vec<Row>, Fault> {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use deadpool::Runtime;
 use deadpool::managed::{Manager, Metrics, Pool, QueueMode, RecycleError, RecycleResult, Timeouts};
-use deadpool_postgres::ClientWrapper;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,6 +16,7 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage};
 
+use super::connection::Connection;
 use super::url::{SslMode, Target};
 use super::wire::{Stream, Wire};
 use super::{PATIENCE, faults};
@@ -35,14 +35,26 @@ pub(super) struct Connector {
     told: watch::Sender<u64>,
 }
 
-/// How a connection to the server itself behaves where no transaction says otherwise. Statements that are kept are
-/// planned for tables as they may become, not for an empty one.
+/// The settings of every transaction, as `SET` of a session or, behind a pooler, as `SET LOCAL`. Plans are made for tables
+/// as they may become, not for an empty one; a statement without an index must not be compiled at every call (JIT).
 ///
 /// The server ends a session whose client vanished in the middle of a transaction, and with it the locks: after five
 /// idle seconds, or when what it sends is not acknowledged for ten.
-const MANNERS: &str = "SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET enable_seqscan = off; \
-     SET idle_in_transaction_session_timeout = '5s'; SET tcp_user_timeout = '10s'; \
-     SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3";
+pub(super) fn settings(set: &str, schema: &str) -> String {
+    let fixed = [
+        ("lock_timeout", "'30s'"),
+        ("statement_timeout", "'60s'"),
+        ("idle_in_transaction_session_timeout", "'5s'"),
+        ("enable_seqscan", "off"),
+        ("jit", "off"),
+    ];
+    let fixed = fixed.map(|(name, value)| format!("; {set} {name} = {value}")).concat();
+    format!("; {set} search_path = {schema}{fixed}")
+}
+
+/// Settings that only a session has.
+const SESSION_SETTINGS: &str = "SET tcp_user_timeout = '10s'; SET tcp_keepalives_idle = 10; \
+     SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3";
 
 /// How long a silent server is believed to be there: what we sent is not acknowledged, or nothing comes at all.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -112,7 +124,7 @@ impl Connector {
     }
 
     /// Hosts in the order of the URL, the first one that lets us in.
-    async fn connect(&self) -> Result<ClientWrapper, Fault> {
+    async fn connect(&self) -> Result<Connection, Fault> {
         let config = &self.target.config;
         let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
         let count = hosts.len().max(addresses.len());
@@ -135,12 +147,7 @@ impl Connector {
         Err(last)
     }
 
-    async fn connect_to(
-        &self,
-        host: &Host,
-        address: Option<&str>,
-        port: u16,
-    ) -> Result<ClientWrapper, Fault> {
+    async fn connect_to(&self, host: &Host, address: Option<&str>, port: u16) -> Result<Connection, Fault> {
         let (first, second) = match (host, self.target.encryption.mode) {
             (Host::Unix(_), _) | (_, SslMode::Disable) => (Way::Plain, None),
             (_, SslMode::Allow) => (Way::Plain, Some(Way::Encrypted)),
@@ -163,7 +170,7 @@ impl Connector {
         address: Option<&str>,
         port: u16,
         way: Way,
-    ) -> Result<ClientWrapper, Failed> {
+    ) -> Result<Connection, Failed> {
         let stream = match host {
             Host::Unix(folder) => Stream::Unix(self.unix(folder, port).await?),
             Host::Tcp(name) => {
@@ -193,7 +200,7 @@ impl Connector {
                 }
             }
         });
-        let client = ClientWrapper::new(client, task);
+        let client = Connection::new(client, task);
         self.look(&client, served.by()).await?;
         Ok(client)
     }
@@ -216,7 +223,8 @@ impl Connector {
         }
         self.target.prepare.decide(process.parse() == Ok(served_by));
         if self.target.prepare.by_name() {
-            let set = client.batch_execute(MANNERS).await;
+            let text = format!("{SESSION_SETTINGS}{}", settings("SET", &self.target.schema));
+            let set = client.batch_execute(&text).await;
             set.map_err(|error| faults::of(&self.target.place, error))?;
         }
         Ok(())
@@ -295,14 +303,14 @@ fn keep_watch(stream: &TcpStream) -> rustix::io::Result<()> {
 }
 
 impl Manager for Connector {
-    type Type = ClientWrapper;
+    type Type = Connection;
     type Error = Fault;
 
-    async fn create(&self) -> Result<ClientWrapper, Fault> {
+    async fn create(&self) -> Result<Connection, Fault> {
         self.connect().await
     }
 
-    async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<Fault> {
+    async fn recycle(&self, client: &mut Connection, _: &Metrics) -> RecycleResult<Fault> {
         if client.is_closed() { Err(RecycleError::message("the connection is closed")) } else { Ok(()) }
     }
 }

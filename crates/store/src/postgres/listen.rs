@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::ClientWrapper;
 use tokio::sync::watch;
 
+use super::connection::Connection;
 use super::readback::first_row;
 use super::{Object, PostgresStore};
 use crate::fault::Fault;
@@ -13,7 +13,7 @@ use crate::fault::Fault;
 /// A connection that waits for notifications.
 pub struct Listener {
     /// Taken out of the pool: it is closed, and its lock given back, with the listener.
-    client: ClientWrapper,
+    client: Connection,
     told: watch::Receiver<u64>,
     lock: String,
     /// Whether this one holds the lock, or does without: one listener is enough for the writers to notify all.

@@ -1,20 +1,27 @@
 //! PostgreSQL: many hosts, one backlog.
 //!
-//! **Lock order**, for every writing transaction: the scope's edge turn (exclusive for who writes edges, shared for
-//! who settles a task that others wait for), then the queue's row (bounded queues only), then task rows: a task
-//! before those that wait for it, and those in the order of their ids. Claims never wait for a task row: they skip
-//! locked ones. A deadlock that slips through is retried, as are serialization failures and lost connections before
-//! a commit was sent.
+//! **Lock order**, for every writing transaction: the scope's edges (only those who write edges), then the queue's row
+//! (bounded queues only), then task rows: the tasks to be settled by id, then their dependents by id. Claims never wait for
+//! a task row: they skip locked ones. A settlement and an edge writer can meet in a cycle; the server breaks it, and the
+//! loser is retried, as after serialization failures and connections that were lost before a commit was sent.
+//!
+//! **Round trips.** Reads that an intent announces are made in one flush ([`fetched`]), writes go with the next read or
+//! the COMMIT ([`outbox`]), and a flush is one wait for the server ([`pipeline`]).
 //!
 //! Leases are stamped and judged by the server's clock. A queue with a ceiling is locked in one statement and counted
 //! in a later one, because each statement sees the snapshot of its own start.
 
-mod ask;
 mod connect;
+mod connection;
 mod faults;
+mod fetched;
+mod heads;
 mod listen;
 mod migrate;
+mod outbox;
 mod passfile;
+mod pipeline;
+mod prepare;
 mod readback;
 mod replication;
 mod retry;
@@ -25,15 +32,17 @@ mod stopping;
 mod tls;
 mod tx;
 mod url;
+mod value;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::batcher::Batcher;
 use crate::fault::Fault;
 use crate::store::{Access, Pending, Store, Work};
-use crate::tx::{AnyTx, Published, Tx};
+use crate::tx::{AnyTx, Published, QueueRow, Tx};
 
 pub use listen::Listener;
 pub use migrate::SCHEMA;
@@ -53,17 +62,20 @@ pub struct PostgresStore {
     shared: Arc<Shared>,
     /// How long a server that is away is waited for.
     patience: Duration,
+    pub(crate) batcher: Option<Arc<Batcher>>,
 }
 
 struct Shared {
     pool: Pool,
     pool_wait: Duration,
-    prepare: ask::Prepare,
+    prepare: prepare::Prepare,
     /// Host, port and database: never the password.
     place: String,
     schema: String,
     /// The policy of each scope as last seen.
     policies: Mutex<BTreeMap<String, Option<Arc<Published>>>>,
+    /// The keys of queues by scope and name. A queue is never deleted, so a key stays what it is.
+    queues: Mutex<BTreeMap<(String, String), i64>>,
 }
 
 impl PostgresStore {
@@ -117,9 +129,10 @@ impl PostgresStore {
             prepare,
             place,
             schema,
-            policies: Mutex::new(BTreeMap::new()),
+            policies: Mutex::default(),
+            queues: Mutex::default(),
         });
-        Ok(Self { shared, patience: retry::AWAY })
+        Ok(Self { shared, patience: retry::AWAY, batcher: None })
     }
 
     /// Its schema.
@@ -138,6 +151,19 @@ impl Shared {
         self.pool.get().await.map_err(|error| faults::of_pool(&self.place, self.pool_wait, error))
     }
 
+    /// The key of a queue, if this process has seen it.
+    fn known_queue(&self, scope: &str, name: &str) -> Option<i64> {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.get(&(scope.to_owned(), name.to_owned())).copied()
+    }
+
+    fn note_queue(&self, scope: &str, name: &str, row: Option<&QueueRow>) {
+        if let Some(row) = row {
+            let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+            queues.insert((scope.to_owned(), name.to_owned()), row.key);
+        }
+    }
+
     fn fault(&self, error: tokio_postgres::Error) -> Fault {
         faults::of(&self.place, error)
     }
@@ -146,7 +172,9 @@ impl Shared {
 /// For tests of query plans: the statements of claiming and settling, each with the index that must serve it.
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
-pub const STATEMENTS: &[(&str, &str, &str)] = sql::SERVED;
+pub fn statements() -> Vec<(&'static str, String, &'static str)> {
+    sql::served()
+}
 
 impl Store for PostgresStore {
     fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
@@ -197,8 +225,12 @@ impl PostgresStore {
             }
             Ok(true) => tx.commit().await,
             // Nothing was written, so it stands, whatever becomes of the connection.
-            Ok(false) => {
+            Ok(false) if tx.writes() => {
                 tx.roll_back().await;
+                Ok(())
+            }
+            Ok(false) => {
+                tx.end_read().await;
                 Ok(())
             }
         }

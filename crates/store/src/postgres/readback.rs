@@ -28,6 +28,16 @@ pub(super) struct Trace {
     pub event: Option<Mark>,
 }
 
+impl Trace {
+    /// From the words of the server.
+    pub fn of(number: String, server_started: String) -> Result<Self, Fault> {
+        let number = number
+            .parse()
+            .map_err(|_| Fault::Unreadable { problem: format!("the number of a transaction: '{number}'") })?;
+        Ok(Self { number, server_started, event: None })
+    }
+}
+
 /// An event as its writer knows it before the server has numbered it.
 pub(super) struct Mark {
     pub scope: String,

@@ -4,8 +4,9 @@ use rota_core::event::{Event, EventData, EventKind};
 use rota_core::text::Text;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
-use tokio_postgres::types::{FromSql, ToSql};
+use tokio_postgres::types::FromSql;
 
+use super::value::Value;
 use crate::fault::Fault;
 use crate::tx::{Blocker, Row, Standing};
 use crate::upkeep::Kept;
@@ -24,6 +25,11 @@ pub(super) fn get<'a, T: FromSql<'a>>(row: &'a PgRow, column: usize) -> Read<T> 
 pub(super) fn unsigned<T: TryFrom<i64>>(row: &PgRow, column: usize) -> Read<T> {
     let number: i64 = get(row, column)?;
     T::try_from(number).map_err(|_| unreadable(format_args!("{number} in column {column} is out of range")))
+}
+
+/// The first column of a row that has one number.
+pub(super) fn unsigned_first(row: &PgRow) -> Read<u64> {
+    unsigned(row, 0)
 }
 
 fn optional_unsigned<T: TryFrom<i64>>(row: &PgRow, column: usize) -> Read<Option<T>> {
@@ -137,13 +143,13 @@ pub(super) fn blocker(row: &PgRow) -> Read<Blocker> {
     Ok(Blocker { id, title, status: status(row, 2)?, result: json(row, 3)? })
 }
 
-/// Values of a statement, in order.
+/// Values of a statement for one row, in order.
 #[derive(Default)]
-pub(super) struct Values(Vec<Box<dyn ToSql + Sync + Send>>);
+pub(super) struct Values(Vec<Value>);
 
 impl Values {
-    pub fn add(mut self, value: impl ToSql + Sync + Send + 'static) -> Self {
-        self.0.push(Box::new(value));
+    pub fn add(mut self, value: impl Into<Value>) -> Self {
+        self.0.push(value.into());
         self
     }
 
@@ -151,11 +157,17 @@ impl Values {
         self.add(time.map(UnixMillis::get))
     }
 
-    pub fn refs(&self) -> Vec<&(dyn ToSql + Sync)> {
-        self.0.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect()
+    pub fn into_inner(self) -> Vec<Value> {
+        self.0
     }
 
-    /// The columns of `sql::UPDATE_FIELDS`, and of `sql::INSERT` after its first three.
+    /// The columns of `sql::task_columns`.
+    pub fn new_task(task: &Task, queue: i64, standing: &Standing) -> Self {
+        let values = Self::default().add(task.scope.to_string()).add(task.id.to_string()).add(queue);
+        values.fields(task).state(task, standing).add(task.seq.cast_signed())
+    }
+
+    /// The columns of `sql::FIELDS`.
     pub fn fields(self, task: &Task) -> Self {
         let steps = (!task.steps.is_empty()).then(|| Json::of(&task.steps).as_str().to_owned());
         self.add(task.kind.clone().unwrap_or_default())
@@ -179,7 +191,7 @@ impl Values {
             .add(task.discovered_from.as_ref().map(ToString::to_string))
     }
 
-    /// The columns of `sql::UPDATE_STATE`, and of `sql::INSERT` at its end.
+    /// The columns of `sql::STATE`.
     pub fn state(self, task: &Task, standing: &Standing) -> Self {
         self.add(task.status.word())
             .add(task.artifact_present)
@@ -209,7 +221,7 @@ impl Values {
             .add(i64::from(task.filed))
     }
 
-    /// The columns of `sql::APPEND`.
+    /// The columns of `sql::event_columns`.
     pub fn event(self, event: &Event) -> Self {
         self.add(event.scope.clone())
             .add(event.at.get())

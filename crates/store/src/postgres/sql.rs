@@ -21,15 +21,24 @@ macro_rules! select {
 }
 
 pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-/// The clock and the version in force, in one round trip.
+/// The clock and the policy version in force.
 pub const OPENING: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
      (SELECT version FROM policies WHERE scope = $1 ORDER BY number DESC LIMIT 1)";
+/// The same, and what identifies a writing transaction if the answer to its COMMIT is lost.
+pub const OPENING_TO_WRITE: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
+     (SELECT version FROM policies WHERE scope = $1 ORDER BY number DESC LIMIT 1), \
+     pg_current_xact_id()::text, pg_postmaster_start_time()::text";
 
 pub const TASK: &str = select!("WHERE t.scope = $1 AND t.id = $2");
 pub const TASK_LOCKED: &str = select!("WHERE t.scope = $1 AND t.id = $2 FOR NO KEY UPDATE OF t");
 pub const TASKS: &str = select!("WHERE t.scope = $1 AND t.id = ANY($2)");
 pub const TASKS_LOCKED: &str =
     select!("WHERE t.scope = $1 AND t.id = ANY($2) ORDER BY t.id FOR NO KEY UPDATE OF t");
+/// Whether each of some tasks has followers (dependents or children), and blockers. No other follower can be added once
+/// the tasks are locked.
+pub const LINKS: &str = "SELECT i.id, EXISTS (SELECT 1 FROM edges e WHERE e.scope = $1 AND e.blocker = i.id) \
+         OR EXISTS (SELECT 1 FROM tasks c WHERE c.scope = $1 AND c.parent = i.id), \
+     EXISTS (SELECT 1 FROM edges e WHERE e.scope = $1 AND e.task = i.id) FROM unnest($2::text[]) AS i (id)";
 pub const TASKS_BY_SEQ: &str = select!("WHERE t.seq = ANY($1)");
 pub const CHILDREN: &str = select!("WHERE t.scope = $1 AND t.parent = $2 ORDER BY t.id");
 pub const CHILDREN_LOCKED: &str =
@@ -44,8 +53,10 @@ pub const EXPIRED: &str = select!(
     "WHERE t.queue = $1 AND t.status = 'active' AND t.lease_expires_at <= $2 \
      ORDER BY t.lease_expires_at, t.kind, t.seq LIMIT $3"
 );
+/// Expired leases, by the server's clock where no time is given.
 pub const EXPIRED_LOCKED: &str = select!(
-    "WHERE t.queue = $1 AND t.status = 'active' AND t.lease_expires_at <= $2 \
+    "WHERE t.queue = $1 AND t.status = 'active' \
+       AND t.lease_expires_at <= (SELECT coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)) \
      ORDER BY t.lease_expires_at, t.kind, t.seq LIMIT $3 FOR NO KEY UPDATE OF t SKIP LOCKED"
 );
 pub const LIST: &str = select!(
@@ -83,8 +94,6 @@ macro_rules! buckets {
 /// The most urgent priority that has ready tasks, after $2.
 pub const NEXT_PRIORITY: &str = "SELECT sort_priority FROM tasks \
      WHERE queue = $1 AND stage = 2 AND bucketed AND sort_priority > $2 ORDER BY sort_priority LIMIT 1";
-pub const NEXT_PLAIN_PRIORITY: &str = "SELECT sort_priority FROM tasks \
-     WHERE queue = $1 AND stage = 2 AND NOT bucketed AND sort_priority > $2 ORDER BY sort_priority LIMIT 1";
 /// The insertion numbers of the oldest of each bucket of the next priority, and of the longest waiting of each kind.
 pub const BUCKET_HEADS: &str = buckets!(
     "SELECT h.seq FROM wanted b CROSS JOIN LATERAL (SELECT t.seq FROM tasks t WHERE t.queue = $1 AND t.stage = 2 \
@@ -102,25 +111,28 @@ pub const BUCKET_HEADS: &str = buckets!(
 /// Locks chosen heads that are still ready and that nobody else has.
 pub const LOCK_HEADS: &str =
     select!("WHERE t.seq = ANY($1) AND t.stage = 2 FOR NO KEY UPDATE OF t SKIP LOCKED");
-/// The oldest of one priority of a queue without buckets.
-pub const PLAIN_HEADS: &str = select!(
-    "WHERE t.queue = $1 AND t.stage = 2 AND NOT t.bucketed AND t.sort_priority = $2 \
-       AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $3) \
-       AND (t.host = '' OR $4::text IS NULL OR t.host = $4) AND ($6::text IS NULL OR t.category = $6) \
-       AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) AND ($8::text[] IS NULL OR t.kind = ANY($8)) \
-     ORDER BY t.created_at, t.seq LIMIT $5"
-);
-pub const PLAIN_HEADS_LOCKED: &str = select!(
-    "WHERE t.queue = $1 AND t.stage = 2 AND NOT t.bucketed AND t.sort_priority = $2 \
-       AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $3) \
-       AND (t.host = '' OR $4::text IS NULL OR t.host = $4) AND ($6::text IS NULL OR t.category = $6) \
-       AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) AND ($8::text[] IS NULL OR t.kind = ANY($8)) \
-     ORDER BY t.created_at, t.seq LIMIT $5 \
-     FOR NO KEY UPDATE OF t SKIP LOCKED"
-);
-/// Lets in what has cooled down. Through an array, because a plan for any limit would read the whole table.
+/// The first of a queue without buckets, after a priority; the last column says whether a task has blockers.
+macro_rules! plain_heads {
+    ($lock:literal) => {
+        concat!(
+            "SELECT ", columns!(), ", EXISTS (SELECT 1 FROM edges e WHERE e.scope = t.scope AND e.task = t.id) \
+             FROM tasks t JOIN queues q ON q.key = t.queue \
+             WHERE t.queue = $1 AND t.stage = 2 AND NOT t.bucketed AND t.sort_priority > $2 \
+               AND (t.next_eligible_at IS NULL OR t.next_eligible_at <= $3) \
+               AND (t.host = '' OR $4::text IS NULL OR t.host = $4) AND ($6::text IS NULL OR t.category = $6) \
+               AND ($7::text[] IS NULL OR t.spec_ref = ANY($7)) AND ($8::text[] IS NULL OR t.kind = ANY($8)) \
+             ORDER BY t.sort_priority, t.created_at, t.seq LIMIT $5",
+            $lock
+        )
+    };
+}
+pub const PLAIN_HEADS: &str = plain_heads!("");
+pub const PLAIN_HEADS_LOCKED: &str = plain_heads!(" FOR NO KEY UPDATE OF t SKIP LOCKED");
+/// Moves tasks that have cooled down into the ready index, by the server's clock where no time is given. Through an
+/// array, because a plan for any limit would read the whole table.
 pub const ADMIT_DUE: &str = "WITH due AS MATERIALIZED (SELECT seq FROM tasks WHERE queue = $1 AND stage = 1 \
-         AND next_eligible_at <= $2 ORDER BY next_eligible_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) \
+         AND next_eligible_at <= (SELECT coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)) \
+         ORDER BY next_eligible_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) \
      UPDATE tasks t SET stage = 2 WHERE t.seq = ANY (ARRAY(SELECT d.seq FROM due d))";
 pub const AWAITING_ARTIFACT: &str = select!(
     "WHERE t.queue = $1 AND t.status = 'open' AND t.triggered_by IS NOT NULL AND NOT t.artifact_present \
@@ -137,26 +149,124 @@ pub const RANK_READY: &str = "SELECT seq, sort_priority, static_score, created_a
 pub const RANK_DUE: &str = "SELECT seq, sort_priority, static_score, created_at, ready_at FROM tasks \
      WHERE queue = $1 AND stage = 1 AND next_eligible_at <= $2";
 
-pub const INSERT: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
-     parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
-     created_at, priority_inherited, trigger_hash, discovered_from, status, artifact_present, iteration, tries, \
-     attempts, limited_in_row, fence, assignee, lease_expires_at, next_eligible_at, open_since, result, fail_reason, \
-     parked_reason, updated_at, started_at, finished_at, events, open_blockers, stage, static_score, ready_at, \
-     guarded, bucketed, fast_failures, filed) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, \
-     $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, \
-     $45, $46, $47, $48) RETURNING seq";
-/// The part of a task that a lease moves; `seq` last.
-pub const UPDATE_STATE: &str = "UPDATE tasks SET status = $1, artifact_present = $2, iteration = $3, tries = $4, \
-     attempts = $5, limited_in_row = $6, fence = $7, assignee = $8, lease_expires_at = $9, next_eligible_at = $10, \
-     open_since = $11, result = $12, fail_reason = $13, parked_reason = $14, updated_at = $15, started_at = $16, \
-     finished_at = $17, events = $18, open_blockers = $19, stage = $20, static_score = $21, ready_at = $22, \
-     guarded = $23, bucketed = $24, fast_failures = $25, filed = $26 WHERE seq = $27";
-/// The part that an edit changes; `seq` last.
-pub const UPDATE_FIELDS: &str = "UPDATE tasks SET kind = $1, priority = $2, parent = $3, depth = $4, \
-     triggered_by = $5, parent_iteration = $6, host = $7, title = $8, description = $9, category = $10, steps = $11, \
-     spec_ref = $12, reference = $13, payload = $14, sort_priority = $15, created_at = $16, priority_inherited = $17, \
-     trigger_hash = $18, discovered_from = $19 WHERE seq = $20";
+/// The columns of a task that an edit changes.
+pub const FIELDS: [&str; 19] = [
+    "kind",
+    "priority",
+    "parent",
+    "depth",
+    "triggered_by",
+    "parent_iteration",
+    "host",
+    "title",
+    "description",
+    "category",
+    "steps",
+    "spec_ref",
+    "reference",
+    "payload",
+    "sort_priority",
+    "created_at",
+    "priority_inherited",
+    "trigger_hash",
+    "discovered_from",
+];
+/// The columns of a task that a lease moves, and those derived from them.
+pub const STATE: [&str; 26] = [
+    "status",
+    "artifact_present",
+    "iteration",
+    "tries",
+    "attempts",
+    "limited_in_row",
+    "fence",
+    "assignee",
+    "lease_expires_at",
+    "next_eligible_at",
+    "open_since",
+    "result",
+    "fail_reason",
+    "parked_reason",
+    "updated_at",
+    "started_at",
+    "finished_at",
+    "events",
+    "open_blockers",
+    "stage",
+    "static_score",
+    "ready_at",
+    "guarded",
+    "bucketed",
+    "fast_failures",
+    "filed",
+];
+/// The columns of an event, without its number.
+const EVENT: [&str; 11] =
+    ["scope", "at", "kind", "from_status", "to_status", "actor", "policy", "task", "number", "fence", "data"];
+
+/// A statement for one row, and the same for many rows given column by column.
+pub struct Write {
+    pub one: String,
+    pub many: String,
+}
+
+fn placeholders(count: usize) -> String {
+    (1..=count).map(|place| format!("${place}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The arrays of a statement for many rows.
+fn arrays(types: &[&str]) -> String {
+    let array = |(index, kind): (usize, &&str)| format!("${}::{kind}", index + 1);
+    types.iter().enumerate().map(array).collect::<Vec<_>>().join(", ")
+}
+
+/// Inserts; `types` are those of the columns' arrays.
+pub fn insert(table: &str, columns: &[&str], types: &[&str]) -> Write {
+    let names = columns.join(", ");
+    // Numbers are reserved before, so that a task is known before it is written.
+    let numbered = if columns.contains(&"seq") { "OVERRIDING SYSTEM VALUE " } else { "" };
+    Write {
+        one: format!("INSERT INTO {table} ({names}) {numbered}VALUES ({})", placeholders(columns.len())),
+        many: format!("INSERT INTO {table} ({names}) {numbered}SELECT * FROM unnest({})", arrays(types)),
+    }
+}
+
+/// Updates tasks by their insertion number, which comes last.
+pub fn update(columns: &[&str], types: &[&str]) -> Write {
+    let each = |value: fn(usize) -> String| {
+        let set = columns.iter().enumerate().map(|(index, name)| format!("{name} = {}", value(index + 1)));
+        set.collect::<Vec<_>>().join(", ")
+    };
+    let last = columns.len() + 1;
+    let names: Vec<String> = (1..=last).map(|place| format!("c{place}")).collect();
+    Write {
+        one: format!("UPDATE tasks SET {} WHERE seq = ${last}", each(|place| format!("${place}"))),
+        many: format!(
+            "UPDATE tasks t SET {} FROM unnest({}) AS u ({}) WHERE t.seq = u.c{last}",
+            each(|place| format!("u.c{place}")),
+            arrays(types),
+            names.join(", ")
+        ),
+    }
+}
+
+/// The columns of a new task, in the order of `row::new_task`.
+pub fn task_columns() -> Vec<&'static str> {
+    let mut columns = vec!["scope", "id", "queue"];
+    columns.extend(FIELDS);
+    columns.extend(STATE);
+    columns.push("seq");
+    columns
+}
+
+/// The columns of a new event, with its number where it is given.
+pub fn event_columns(numbered: bool) -> Vec<&'static str> {
+    EVENT.into_iter().chain(numbered.then_some("seq")).collect()
+}
+
+/// Insertion numbers for new tasks.
+pub const RESERVE: &str =
+    "SELECT nextval(pg_get_serial_sequence('tasks', 'seq')) FROM generate_series(1, $1::bigint)";
 
 pub const COUNT: &str = "SELECT status, open_blockers > 0, count(*) FROM tasks WHERE queue = $1 \
      AND ($2::text IS NULL OR category = $2) AND ($3::text[] IS NULL OR spec_ref = ANY($3)) GROUP BY 1, 2";
@@ -199,11 +309,6 @@ macro_rules! events {
 }
 pub(super) use events;
 
-pub const APPEND: &str = "INSERT INTO journal (scope, at, kind, from_status, to_status, actor, policy, task, number, \
-     fence, data) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-/// An event with its own number, which comes last.
-pub const RESTORE_EVENT: &str = "INSERT INTO journal (scope, at, kind, from_status, to_status, actor, policy, task, \
-     number, fence, data, seq) OVERRIDING SYSTEM VALUE VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 /// Wakes followers. A NOTIFY makes every commit wait for a lock of the whole server, so it is sent only while somebody
 /// listens: a listener holds this lock exclusively, and a writer that can share it for a moment is alone. Polling stays
 /// the truth.
@@ -261,48 +366,49 @@ pub const FINISHED: &str = select!(
     "WHERE t.scope = $1 AND t.seq < $2 AND t.status IN ('done', 'failed', 'invalidated', 'deleted') \
        AND t.updated_at < $3 ORDER BY t.seq DESC LIMIT $4"
 );
-/// A task with its own insertion number, which comes last.
-pub const RESTORE: &str = "INSERT INTO tasks (scope, id, queue, kind, priority, parent, depth, triggered_by, \
-     parent_iteration, host, title, description, category, steps, spec_ref, reference, payload, sort_priority, \
-     created_at, priority_inherited, trigger_hash, discovered_from, status, artifact_present, iteration, tries, \
-     attempts, limited_in_row, fence, assignee, lease_expires_at, next_eligible_at, open_since, result, fail_reason, \
-     parked_reason, updated_at, started_at, finished_at, events, open_blockers, stage, static_score, ready_at, \
-     guarded, bucketed, fast_failures, filed, seq) \
-     OVERRIDING SYSTEM VALUE VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, \
-     $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, \
-     $45, $46, $47, $48, $49)";
-
 /// Name, text, and the index that must serve it.
 #[cfg(feature = "conformance")]
-pub const SERVED: &[(&str, &str, &str)] = &[
-    ("TASK", TASK, "tasks_scope_id_key"),
-    ("TASK_LOCKED", TASK_LOCKED, "tasks_scope_id_key"),
-    ("TASKS", TASKS, "tasks_scope_id_key"),
-    ("TASKS_LOCKED", TASKS_LOCKED, "tasks_scope_id_key"),
-    ("TASKS_BY_SEQ", TASKS_BY_SEQ, "tasks_pkey"),
-    ("CHILDREN", CHILDREN, "tasks_children"),
-    ("DEPENDENTS", DEPENDENTS, "edges_blocker"),
-    ("LOCK_DEPENDENTS", LOCK_DEPENDENTS, "edges_blocker"),
-    ("EXPIRED", EXPIRED, "tasks_active"),
-    ("EXPIRED_LOCKED", EXPIRED_LOCKED, "tasks_active"),
-    ("NEXT_PRIORITY", NEXT_PRIORITY, "tasks_ready"),
-    ("NEXT_PLAIN_PRIORITY", NEXT_PLAIN_PRIORITY, "tasks_plain"),
-    ("BUCKET_HEADS", BUCKET_HEADS, "tasks_ready"),
-    ("BUCKET_HEADS, overdue", BUCKET_HEADS, "tasks_overdue"),
-    ("LOCK_HEADS", LOCK_HEADS, "tasks_pkey"),
-    ("PLAIN_HEADS", PLAIN_HEADS, "tasks_plain"),
-    ("PLAIN_HEADS_LOCKED", PLAIN_HEADS_LOCKED, "tasks_plain"),
-    ("ADMIT_DUE", ADMIT_DUE, "tasks_cooling"),
-    ("AWAITING_ARTIFACT", AWAITING_ARTIFACT, "tasks_awaiting"),
-    ("NEXT_DUE", NEXT_DUE, "tasks_cooling"),
-    ("ACTIVE_BY_KIND", ACTIVE_BY_KIND, "tasks_active"),
-    ("RANK_DUE", RANK_DUE, "tasks_cooling"),
-    ("UPDATE_STATE", UPDATE_STATE, "tasks_pkey"),
-    ("UPDATE_FIELDS", UPDATE_FIELDS, "tasks_pkey"),
-    ("BLOCKERS", BLOCKERS, "edges_pkey"),
-    ("EDGES", EDGES, "edges_pkey"),
-    ("HAS_DEPENDENTS", HAS_DEPENDENTS, "edges_blocker"),
-    ("SHIFT_DEPENDENTS", SHIFT_DEPENDENTS, "tasks_scope_id_key"),
-    ("EVENTS", EVENTS, "journal_pkey"),
-    ("TASK_EVENTS", TASK_EVENTS, "journal_task"),
-];
+pub fn served() -> Vec<(&'static str, String, &'static str)> {
+    let fixed: &[(&'static str, &str, &'static str)] = &[
+        ("TASK", TASK, "tasks_scope_id_key"),
+        ("TASK_LOCKED", TASK_LOCKED, "tasks_scope_id_key"),
+        ("TASKS", TASKS, "tasks_scope_id_key"),
+        ("TASKS_LOCKED", TASKS_LOCKED, "tasks_scope_id_key"),
+        ("TASKS_BY_SEQ", TASKS_BY_SEQ, "tasks_pkey"),
+        ("CHILDREN", CHILDREN, "tasks_children"),
+        ("DEPENDENTS", DEPENDENTS, "edges_blocker"),
+        ("LOCK_DEPENDENTS", LOCK_DEPENDENTS, "edges_blocker"),
+        ("EXPIRED", EXPIRED, "tasks_active"),
+        ("EXPIRED_LOCKED", EXPIRED_LOCKED, "tasks_active"),
+        ("NEXT_PRIORITY", NEXT_PRIORITY, "tasks_ready"),
+        ("BUCKET_HEADS", BUCKET_HEADS, "tasks_ready"),
+        ("BUCKET_HEADS, overdue", BUCKET_HEADS, "tasks_overdue"),
+        ("LOCK_HEADS", LOCK_HEADS, "tasks_pkey"),
+        ("PLAIN_HEADS", PLAIN_HEADS, "tasks_plain"),
+        ("PLAIN_HEADS_LOCKED", PLAIN_HEADS_LOCKED, "tasks_plain"),
+        ("ADMIT_DUE", ADMIT_DUE, "tasks_cooling"),
+        ("AWAITING_ARTIFACT", AWAITING_ARTIFACT, "tasks_awaiting"),
+        ("NEXT_DUE", NEXT_DUE, "tasks_cooling"),
+        ("ACTIVE_BY_KIND", ACTIVE_BY_KIND, "tasks_active"),
+        ("RANK_DUE", RANK_DUE, "tasks_cooling"),
+        ("LINKS", LINKS, "edges_blocker"),
+        ("LINKS, children", LINKS, "tasks_children"),
+        ("LINKS, blockers", LINKS, "edges_pkey"),
+        ("BLOCKERS", BLOCKERS, "edges_pkey"),
+        ("EDGES", EDGES, "edges_pkey"),
+        ("HAS_DEPENDENTS", HAS_DEPENDENTS, "edges_blocker"),
+        ("SHIFT_DEPENDENTS", SHIFT_DEPENDENTS, "tasks_scope_id_key"),
+        ("EVENTS", EVENTS, "journal_pkey"),
+        ("TASK_EVENTS", TASK_EVENTS, "journal_task"),
+    ];
+    let mut served: Vec<_> =
+        fixed.iter().map(|(name, text, index)| (*name, (*text).to_owned(), *index)).collect();
+    for (one, many, write) in [
+        ("UPDATE_STATE", "UPDATE_STATE, many", &super::outbox::TEXTS.state),
+        ("UPDATE_FIELDS", "UPDATE_FIELDS, many", &super::outbox::TEXTS.fields),
+    ] {
+        served.push((one, write.one.clone(), "tasks_pkey"));
+        served.push((many, write.many.clone(), "tasks_pkey"));
+    }
+    served
+}

@@ -1,6 +1,9 @@
-//! One transaction on a PostgreSQL server.
+//! One transaction on a PostgreSQL server. Reads are answered at once; writes wait in the outbox for the next read or
+//! the COMMIT.
 
 mod upkeep;
+
+pub(super) use upkeep::{RETIRED, retired_fence};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -12,6 +15,9 @@ use rota_core::{Json, Policy, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::ToSql;
 
+use super::fetched::Fetched;
+use super::outbox::Outbox;
+use super::pipeline::{Reply, Statement};
 use super::readback::Trace;
 use super::row::{self, Values, get};
 use super::{Object, Shared, sql};
@@ -20,11 +26,12 @@ use crate::in_context::{self, InContext};
 use crate::store::Access;
 use crate::tx::{
     AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
-    Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow, fields_differ,
+    Prefetch, Published, QueueRow, Ranked, Row, SettlementRow, Standing, StatusCount, Tx, UsageFilter,
+    UsageRow, fields_differ,
 };
 
 /// Values of a statement.
-type Bound<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(super) type Bound<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// One transaction. It owns its connection until it ends.
 pub struct PostgresTx {
@@ -37,19 +44,23 @@ pub struct PostgresTx {
     pub(super) trace: Option<Trace>,
     /// Whether followers are to be woken.
     pub(super) has_appended: bool,
+    /// Writes that were not sent yet.
+    pub(super) outbox: Outbox,
+    /// Answers to reads that were made ahead.
+    pub(super) fetched: Fetched,
 }
 
 impl PostgresTx {
     pub(super) async fn query(&mut self, text: &str, bound: Bound<'_>) -> Result<Vec<PgRow>, Fault> {
-        self.ensure_begun().await?;
-        self.shared.rows(self.client(), text, bound).await
+        let replies = self.flush(vec![Statement::Rows(text, bound.to_vec())]).await?;
+        Ok(replies.into_iter().flat_map(Reply::rows).collect())
     }
 
-    async fn one(&mut self, text: &str, bound: Bound<'_>) -> Result<Option<PgRow>, Fault> {
+    pub(super) async fn one(&mut self, text: &str, bound: Bound<'_>) -> Result<Option<PgRow>, Fault> {
         Ok(self.query(text, bound).await?.into_iter().next())
     }
 
-    async fn all<T>(
+    pub(super) async fn all<T>(
         &mut self,
         text: &str,
         bound: Bound<'_>,
@@ -59,8 +70,8 @@ impl PostgresTx {
     }
 
     async fn change(&mut self, text: &str, bound: Bound<'_>) -> Result<u64, Fault> {
-        self.ensure_begun().await?;
-        self.shared.changed(self.client(), text, bound).await
+        let replies = self.flush(vec![Statement::Count(text, bound.to_vec())]).await?;
+        Ok(replies.first().map_or(0, Reply::count))
     }
 
     /// What this process last saw in force: none if it never looked, else whether anything is published.
@@ -97,50 +108,9 @@ impl PostgresTx {
         })?;
         Ok(Some(Arc::new(Published { version: last.version, policy })))
     }
-
-    async fn plain_heads(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
-        let after = query.after.map_or(-1, i64::from);
-        let Some(found) = self.one(sql::NEXT_PLAIN_PRIORITY, &[&query.queue, &after]).await? else {
-            return Ok(None);
-        };
-        let priority: i64 = get(&found, 0)?;
-        let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
-        let text = if self.writes() { sql::PLAIN_HEADS_LOCKED } else { sql::PLAIN_HEADS };
-        let (now, Filter { category, specs }) = (query.now.get(), query.filter);
-        let bound: Bound<'_> =
-            &[&query.queue, &priority, &now, &query.host, &limit, category, specs, &query.only_kinds];
-        let rows = self.all(text, bound, row::task).await?;
-        Ok(Some(Level { priority: row::unsigned(&found, 0)?, rows }))
-    }
-
-    async fn bucket_heads(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
-        let after = query.after.map_or(-1, i64::from);
-        let Some(found) = self.one(sql::NEXT_PRIORITY, &[&query.queue, &after]).await? else {
-            return Ok(None);
-        };
-        let limit = i64::try_from(query.per_bucket).unwrap_or(i64::MAX);
-        let overdue = query.overdue_before.map(UnixMillis::get);
-        let (now, Filter { category, specs }) = (query.now.get(), query.filter);
-        let bound: Bound<'_> = &[
-            &query.queue,
-            &after,
-            &query.host,
-            &query.full_kinds,
-            &now,
-            &limit,
-            &overdue,
-            category,
-            specs,
-            &query.only_kinds,
-        ];
-        let seqs = self.all(sql::BUCKET_HEADS, bound, |row| get::<i64>(row, 0)).await?;
-        let text = if self.writes() { sql::LOCK_HEADS } else { sql::TASKS_BY_SEQ };
-        let rows = self.all(text, &[&seqs], row::task).await?;
-        Ok(Some(Level { priority: row::unsigned(&found, 0)?, rows }))
-    }
 }
 
-fn ids(list: &[TaskId]) -> Vec<&str> {
+pub(super) fn ids(list: &[TaskId]) -> Vec<&str> {
     list.iter().map(TaskId::as_str).collect()
 }
 
@@ -149,24 +119,36 @@ impl Tx for PostgresTx {
         self.access == Access::Write
     }
 
-    async fn commit(mut self) -> Result<(), Fault> {
-        if self.has_appended {
-            self.query(sql::NOTIFY, &[]).await?;
-        }
+    async fn commit(self) -> Result<(), Fault> {
         self.end_well().await
     }
 
+    async fn prefetch(&mut self, reads: &Prefetch<'_>) -> Result<(), Fault> {
+        self.fetch(reads).await
+    }
+
     async fn clock(&mut self) -> Result<UnixMillis, Fault> {
+        if let Some(clock) = self.fetched.clock {
+            return Ok(clock);
+        }
         let row = self.one(sql::CLOCK, &[]).await?;
         row.as_ref().map_or(Ok(UnixMillis::default()), |row| row::time(row, 0))
     }
 
     async fn opening(&mut self, scope: &str) -> Result<(UnixMillis, Option<Arc<Published>>), Fault> {
-        let Some(row) = self.one(sql::OPENING, &[&scope]).await? else {
-            unreachable!("it has always one row")
+        let known = self.fetched.opening.as_ref().filter(|opening| opening.scope == scope).cloned();
+        let opening = match known {
+            Some(opening) => opening,
+            None => {
+                let text = if self.writes() { sql::OPENING_TO_WRITE } else { sql::OPENING };
+                let Some(row) = self.one(text, &[&scope]).await? else {
+                    unreachable!("it has always one row")
+                };
+                self.read_opening(scope, &row)?
+            }
         };
-        let published = self.published(scope, get(&row, 1)?).await?;
-        Ok((row::time(&row, 0)?, published))
+        let published = self.published(scope, opening.version).await?;
+        Ok((opening.clock, published))
     }
 
     async fn policy(&mut self, scope: &str) -> Result<Option<Arc<Published>>, Fault> {
@@ -176,8 +158,10 @@ impl Tx for PostgresTx {
     async fn add_policy(&mut self, scope: &str, row: &PolicyRow) -> Result<(), Fault> {
         let (number, at) = (row.number.cast_signed(), row.published_at.get());
         let document = row.document.as_str();
-        let bound: Bound<'_> = &[&scope, &number, &row.version, &document, &at, &row.actor];
-        self.change(sql::ADD_POLICY, bound).await.map(drop)
+        let values = Values::default().add(scope).add(number).add(row.version.as_str()).add(document);
+        self.fetched.opening = None;
+        self.outbox.other(sql::ADD_POLICY, values.add(at).add(row.actor.clone()));
+        Ok(())
     }
 
     async fn policies(&mut self, scope: &str) -> Result<Vec<PolicyRow>, Fault> {
@@ -194,10 +178,18 @@ impl Tx for PostgresTx {
 
     /// Locks in one statement and reads in the next, which sees what the wait was for.
     async fn queue(&mut self, scope: &str, name: &str, bounded: bool) -> Result<Option<QueueRow>, Fault> {
-        if bounded && self.writes() {
-            self.query(sql::LOCK_QUEUE, &[&scope, &name]).await?;
+        let locks = bounded && self.writes();
+        if let Some(row) = self.fetched.queue(scope, name, locks) {
+            return Ok(row);
         }
-        self.one(sql::QUEUE, &[&scope, &name]).await?.as_ref().map(queue_row).transpose()
+        self.fetched.forget_queue();
+        let read = Statement::Rows(sql::QUEUE, vec![&scope, &name]);
+        let lock = locks.then(|| Statement::Rows(sql::LOCK_QUEUE, vec![&scope, &name]));
+        let replies = self.flush(lock.into_iter().chain([read]).collect()).await?;
+        let rows = replies.into_iter().next_back().map(Reply::rows).unwrap_or_default();
+        let row = rows.first().map(queue_row).transpose()?;
+        self.shared.note_queue(scope, name, row.as_ref());
+        Ok(row)
     }
 
     async fn queues(&mut self, scope: &str) -> Result<Vec<QueueRow>, Fault> {
@@ -205,8 +197,8 @@ impl Tx for PostgresTx {
     }
 
     async fn ensure_queue(&mut self, scope: &str, name: &str) -> Result<QueueRow, Fault> {
-        if let Some(row) = self.one(sql::QUEUE, &[&scope, &name]).await? {
-            return queue_row(&row);
+        if let Some(row) = self.queue(scope, name, false).await? {
+            return Ok(row);
         }
         self.change(sql::ADD_QUEUE, &[&scope, &name]).await?;
         match self.one(sql::QUEUE, &[&scope, &name]).await? {
@@ -216,11 +208,24 @@ impl Tx for PostgresTx {
     }
 
     async fn set_queue_paused(&mut self, key: i64, paused: bool) -> Result<(), Fault> {
-        self.change(sql::PAUSE_QUEUE, &[&key, &paused]).await.map(drop)
+        self.fetched.forget_queue();
+        self.outbox.other(sql::PAUSE_QUEUE, Values::default().add(key).add(paused));
+        Ok(())
     }
 
     async fn in_context(&mut self, scope: &str, id: &TaskId) -> Result<Option<InContext>, Fault> {
         in_context::in_steps(self, scope, id).await
+    }
+
+    async fn settlement_rows(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<SettlementRow>, Fault> {
+        if let Some(rows) = self.fetched.settlement(scope, list) {
+            return Ok(rows);
+        }
+        let ids = ids(list);
+        let lock = Statement::Rows(sql::TASKS_LOCKED, vec![&scope, &ids]);
+        let look = Statement::Rows(sql::LINKS, vec![&scope, &ids]);
+        let mut replies = self.flush(vec![lock, look]).await?.into_iter();
+        self.fetched.read_settlement(replies.next(), replies.next())
     }
 
     async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {
@@ -231,6 +236,9 @@ impl Tx for PostgresTx {
     async fn tasks(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<Row>, Fault> {
         if list.is_empty() {
             return Ok(Vec::new());
+        }
+        if let Some(rows) = self.fetched.existing(scope, list) {
+            return Ok(rows);
         }
         self.all(sql::TASKS, &[&scope, &ids(list)], row::task).await
     }
@@ -243,6 +251,9 @@ impl Tx for PostgresTx {
     }
 
     async fn tasks_by_seq(&mut self, seqs: &[u64]) -> Result<Vec<Row>, Fault> {
+        if seqs.is_empty() {
+            return Ok(Vec::new());
+        }
         let seqs: Vec<i64> = seqs.iter().map(|seq| seq.cast_signed()).collect();
         self.all(sql::TASKS_BY_SEQ, &[&seqs], row::task).await
     }
@@ -276,37 +287,61 @@ impl Tx for PostgresTx {
         self.all(sql::SPECS, &[&scope], |row| get(row, 0)).await
     }
 
-    async fn insert(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<u64, Fault> {
-        let values = Values::default().add(task.scope.to_string()).add(task.id.to_string()).add(queue);
-        let values = values.fields(task).state(task, standing);
-        match self.one(sql::INSERT, &values.refs()).await? {
-            Some(row) => row::unsigned(&row, 0),
-            None => Err(Fault::Unreadable { problem: "an insert returned no number".to_owned() }),
+    async fn reserve(&mut self, count: usize) -> Result<(), Fault> {
+        let missing = count.saturating_sub(self.fetched.numbers.len());
+        if missing > 0 {
+            let missing = i64::try_from(missing).unwrap_or(i64::MAX);
+            let numbers = self.all(sql::RESERVE, &[&missing], row::unsigned_first).await?;
+            self.fetched.numbers.extend(numbers);
         }
+        Ok(())
+    }
+
+    async fn insert(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<u64, Fault> {
+        self.reserve(1).await?;
+        let Some(seq) = self.fetched.numbers.pop_front() else {
+            return Err(Fault::Unreadable { problem: "the server reserved no number for a task".to_owned() });
+        };
+        self.outbox.insert_task(&Task { seq, ..task.clone() }, queue, standing);
+        self.fetched.note_insert(task, standing);
+        Ok(seq)
     }
 
     async fn update(&mut self, old: &Task, next: &Task, standing: &Standing) -> Result<(), Fault> {
-        let seq = next.seq.cast_signed();
         if fields_differ(old, next) {
-            self.change(sql::UPDATE_FIELDS, &Values::default().fields(next).add(seq).refs()).await?;
+            self.outbox.update_fields(next);
         }
-        self.change(sql::UPDATE_STATE, &Values::default().state(next, standing).add(seq).refs())
-            .await
-            .map(drop)
+        self.outbox.update_state(next, standing);
+        self.fetched.note_update(old, next, standing);
+        Ok(())
     }
 
     async fn blockers(&mut self, scope: &str, id: &TaskId) -> Result<Vec<Blocker>, Fault> {
+        if self.fetched.unlinked.has_no_blockers(scope, id) {
+            return Ok(Vec::new());
+        }
         self.all(sql::BLOCKERS, &[&scope, &id.as_str()], row::blocker).await
     }
 
     async fn edges(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<(TaskId, TaskId)>, Fault> {
-        if list.is_empty() {
+        let unlinked = &self.fetched.unlinked;
+        let linked = list.iter().filter(|id| !unlinked.has_no_blockers(scope, id));
+        let linked: Vec<&str> = linked.map(TaskId::as_str).collect();
+        if linked.is_empty() {
             return Ok(Vec::new());
         }
-        self.all(sql::EDGES, &[&scope, &ids(list)], |row| Ok((row::id(row, 0)?, row::id(row, 1)?))).await
+        let bound: Bound<'_> = &[&scope, &linked];
+        self.all(sql::EDGES, bound, |row| Ok((row::id(row, 0)?, row::id(row, 1)?))).await
+    }
+
+    async fn add_new_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<(), Fault> {
+        self.fetched.unlinked.forget();
+        self.outbox.insert_edge(scope, task.as_str(), blocker.as_str());
+        Ok(())
     }
 
     async fn add_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<bool, Fault> {
+        self.fetched.unlinked.forget();
         Ok(self.change(sql::ADD_EDGE, &[&scope, &task.as_str(), &blocker.as_str()]).await? == 1)
     }
 
@@ -330,12 +365,18 @@ impl Tx for PostgresTx {
     }
 
     async fn expired(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
+        if let Some(rows) = self.fetched.expired(queue) {
+            return Ok(rows);
+        }
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let text = if self.writes() { sql::EXPIRED_LOCKED } else { sql::EXPIRED };
         self.all(text, &[&queue, &now.get(), &limit], row::task).await
     }
 
     async fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<usize, Fault> {
+        if let Some(admitted) = self.fetched.admitted(queue) {
+            return Ok(admitted);
+        }
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let admitted = self.change(sql::ADMIT_DUE, &[&queue, &now.get(), &limit]).await?;
         Ok(usize::try_from(admitted).unwrap_or(usize::MAX))
@@ -362,8 +403,10 @@ impl Tx for PostgresTx {
     }
 
     async fn active_by_kind(&mut self, queue: i64) -> Result<BTreeMap<String, u32>, Fault> {
-        let read = |row: &PgRow| Ok((get(row, 0)?, row::unsigned(row, 1)?));
-        Ok(self.all(sql::ACTIVE_BY_KIND, &[&queue], read).await?.into_iter().collect())
+        if let Some(active) = self.fetched.active(queue) {
+            return Ok(active);
+        }
+        Ok(self.all(sql::ACTIVE_BY_KIND, &[&queue], active_of_kind).await?.into_iter().collect())
     }
 
     async fn heads(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
@@ -388,7 +431,10 @@ impl Tx for PostgresTx {
     }
 
     async fn append(&mut self, event: &Event) -> Result<(), Fault> {
-        self.change(sql::APPEND, &Values::default().event(event).refs()).await?;
+        if self.outbox.is_full() {
+            self.flush(Vec::new()).await?;
+        }
+        self.outbox.append(event);
         self.leave_trace(event);
         self.has_appended = true;
         Ok(())
@@ -426,7 +472,8 @@ impl Tx for PostgresTx {
     }
 
     async fn stop_agent(&mut self, scope: &str, id: &str, at: UnixMillis) -> Result<(), Fault> {
-        self.change(sql::STOP_AGENT, &[&scope, &id, &at.get()]).await.map(drop)
+        self.outbox.other(sql::STOP_AGENT, Values::default().add(scope).add(id).add(at.get()));
+        Ok(())
     }
 
     async fn block(&mut self, upstream: &str) -> Result<Option<BlockRow>, Fault> {
@@ -435,8 +482,9 @@ impl Tx for PostgresTx {
 
     async fn set_block(&mut self, block: &BlockRow) -> Result<(), Fault> {
         let (until, hits) = (block.blocked_until.map(UnixMillis::get), i64::from(block.hits));
-        let bound: Bound<'_> = &[&block.upstream, &until, &hits, &block.reason, &block.updated_at.get()];
-        self.change(sql::SET_BLOCK, bound).await.map(drop)
+        let values = Values::default().add(block.upstream.as_str()).add(until).add(hits);
+        self.outbox.other(sql::SET_BLOCK, values.add(block.reason.clone()).add(block.updated_at.get()));
+        Ok(())
     }
 
     async fn add_usage(&mut self, usage: &UsageRow) -> Result<(), Fault> {
@@ -446,9 +494,10 @@ impl Tx for PostgresTx {
             [*requests, usage.input_tokens, usage.output_tokens].map(u64::cast_signed);
         let [cached, waited, spent] =
             [usage.cache_read_tokens, usage.wait_ms, usage.spend_nanos].map(u64::cast_signed);
-        let bound: Bound<'_> =
-            &[scope, task, day, upstream, model, &requests, &input, &output, &cached, &waited, &spent];
-        self.change(sql::ADD_USAGE, bound).await.map(drop)
+        let values = Values::default().add(scope.as_str()).add(task.as_str()).add(*day);
+        let values = values.add(upstream.as_str()).add(model.as_str()).add(requests).add(input).add(output);
+        self.outbox.other(sql::ADD_USAGE, values.add(cached).add(waited).add(spent));
+        Ok(())
     }
 
     async fn usage(&mut self, filter: &UsageFilter) -> Result<Vec<UsageRow>, Fault> {
@@ -459,8 +508,9 @@ impl Tx for PostgresTx {
         let GateTokenRow { hash, scope, task, level, made_at, expires_at } = token;
         let (level, made, expires) =
             (level.map(GateLevel::word), made_at.get(), expires_at.map(UnixMillis::get));
-        let bound: Bound<'_> = &[hash, scope, task, &level, &made, &expires];
-        self.change(sql::ADD_GATE_TOKEN, bound).await.map(drop)
+        let values = Values::default().add(hash.as_str()).add(scope.as_str()).add(task.clone());
+        self.outbox.other(sql::ADD_GATE_TOKEN, values.add(level).add(made).add(expires));
+        Ok(())
     }
 
     async fn gate_token(&mut self, hash: &str) -> Result<Option<GateTokenRow>, Fault> {
@@ -468,7 +518,11 @@ impl Tx for PostgresTx {
     }
 }
 
-fn queue_row(row: &PgRow) -> Result<QueueRow, Fault> {
+pub(super) fn active_of_kind(row: &PgRow) -> Result<(String, u32), Fault> {
+    Ok((get(row, 0)?, row::unsigned(row, 1)?))
+}
+
+pub(super) fn queue_row(row: &PgRow) -> Result<QueueRow, Fault> {
     Ok(QueueRow { key: get(row, 0)?, name: get(row, 1)?, paused: get(row, 2)? })
 }
 

@@ -12,7 +12,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use super::passfile::Passfile;
-use super::{PATIENCE, ask::Prepare};
+use super::{PATIENCE, prepare::Prepare};
 use crate::fault::Fault;
 
 /// Connections of one process, unless `pool` says otherwise.

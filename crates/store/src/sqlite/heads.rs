@@ -91,7 +91,7 @@ impl SqliteTx {
 
     fn remember(&mut self, head: Head) -> Row {
         if !head.has_blockers {
-            self.alone.note_without_blockers(&head.row.task);
+            self.unlinked.note_without_blockers(&head.row.task);
         }
         head.row
     }

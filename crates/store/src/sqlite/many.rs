@@ -7,7 +7,7 @@ use super::row;
 use super::sql::ForMany;
 use super::tx::SqliteTx;
 use crate::fault::Fault;
-use crate::tx::{Moved, Row, fields_differ};
+use crate::tx::{Moved, SettlementRow, fields_differ};
 
 /// What tasks that move alike get. None keeps what each has.
 #[derive(PartialEq)]
@@ -113,44 +113,28 @@ impl SqliteTx {
         })
     }
 
-    pub(super) fn all_lone(&self, scope: &str, ids: &[&TaskId]) -> Result<Option<Vec<Row>>, Fault> {
-        let mut sorted: Vec<(usize, &TaskId)> = ids.iter().copied().enumerate().collect();
-        sorted.sort_by_key(|(_, id)| *id);
-        if sorted.windows(2).any(|pair| pair[0].1 == pair[1].1) {
-            return Ok(None);
-        }
-        let mut found: Vec<Option<Row>> = ids.iter().map(|_| None).collect();
-        for group in sorted.chunks(ForMany::of(ids.len()).most) {
-            let mut wanted = group.iter();
-            let mut before = None;
-            let bound = group.iter().map(|(_, id)| id.as_str());
-            let complete = self.each(&ForMany::of(group.len()).lone_tasks, scope, bound, |row| {
-                let row = row::task_after(
-                    row,
-                    before.and_then(|place: usize| found[place].as_ref()).map(|row| &row.task),
-                )?;
-                let Some((place, _)) = wanted.next().filter(|(_, id)| **id == row.task.id) else {
-                    return Ok(false);
-                };
-                found[*place] = Some(row);
-                before = Some(*place);
-                Ok(true)
+    pub(super) fn rows_to_settle(&self, scope: &str, ids: &[TaskId]) -> Result<Vec<SettlementRow>, Fault> {
+        let mut found: Vec<SettlementRow> = Vec::with_capacity(ids.len());
+        for group in ids.chunks(ForMany::of(ids.len()).most) {
+            let bound = group.iter().map(TaskId::as_str);
+            self.each(&ForMany::of(group.len()).settlement, scope, bound, |row| {
+                let before = found.last().map(|found| &found.row.task);
+                let (row, is_linked) = (row::task_after(row, before)?, row.get(44)?);
+                found.push(SettlementRow { row, is_linked });
+                Ok(())
             })?;
-            if !complete || wanted.next().is_some() {
-                return Ok(None);
-            }
         }
-        Ok(found.into_iter().collect())
+        Ok(found)
     }
 
-    /// Reads the rows of a query with a scope and a list of texts, until told to stop; whether it got to the end.
+    /// Reads the rows of a query with a scope and a list of texts.
     fn each<'a>(
         &self,
         text: &str,
         scope: &str,
         list: impl Iterator<Item = &'a str>,
-        mut read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<bool>,
-    ) -> Result<bool, Fault> {
+        mut read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), Fault> {
         let run = || {
             let mut statement = self.statement(text)?;
             let mut binder = row::Binder::new(&mut statement);
@@ -160,11 +144,9 @@ impl SqliteTx {
             }
             let mut rows = statement.raw_query();
             while let Some(row) = rows.next()? {
-                if !read(row)? {
-                    return Ok(false);
-                }
+                read(row)?;
             }
-            Ok(true)
+            Ok(())
         };
         run().map_err(|error| self.fault(error))
     }

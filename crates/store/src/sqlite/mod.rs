@@ -4,7 +4,6 @@
 //! polling SQLite's lock, so none starves and none sees "busy". Choosing is served from the partial indexes of the
 //! schema, whatever the backlog.
 
-mod alone;
 mod backup;
 mod clock;
 mod create;
@@ -32,6 +31,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rusqlite::ffi::ErrorCode;
 
+use crate::batcher::Batcher;
 use crate::fault::Fault;
 use crate::store::{Access, Pending, Store, Work, carry_out_once};
 use crate::tx::AnyTx;
@@ -58,6 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct SqliteStore {
     shared: Arc<Shared>,
+    pub(crate) batcher: Option<Arc<Batcher>>,
 }
 
 struct Shared {
@@ -122,7 +123,7 @@ impl SqliteStore {
         };
         let session = shared.connect(access)?;
         shared.put(session);
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), batcher: None })
     }
 
     /// Where it is.

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::alone::Alone;
 use super::tx::SqliteTx;
 use super::{PATIENCE, Session, Shared, busy, open};
 use crate::fault::Fault;
 use crate::store::Access;
+use crate::unlinked::UnlinkedCache;
 
 impl SqliteTx {
     pub(super) fn begin(shared: Arc<Shared>, access: Access) -> Result<Self, Fault> {
@@ -23,8 +23,8 @@ impl SqliteTx {
         session.read_limit.set_reading(access != Access::Write);
         let has_asked = Cell::new(false);
         let (changes, session) = (session.connection.total_changes(), Some(session));
-        let (reading, alone) = (None, Alone::default());
-        let tx = Self { shared, session, access, has_asked, log_bytes, changes, reading, alone };
+        let (reading, unlinked) = (None, UnlinkedCache::default());
+        let tx = Self { shared, session, access, has_asked, log_bytes, changes, reading, unlinked };
         match access {
             Access::Write => tx.run("BEGIN IMMEDIATE")?,
             Access::Read => tx.run("BEGIN")?,

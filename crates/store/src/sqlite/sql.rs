@@ -44,8 +44,8 @@ macro_rules! select_head {
 pub struct ForMany {
     /// How many at most.
     pub most: usize,
-    /// Those of the tasks that have neither a parent nor dependents nor children, by id.
-    pub lone_tasks: String,
+    /// Tasks, by id; the last column says whether one has a parent, dependents or children.
+    pub settlement: String,
     /// [`UPDATE_LEASE`] for tasks that move alike; null keeps what is there.
     pub update_leases: String,
     /// Events that have their first seven values in common. A failure ends the transaction anyway, so there is no need
@@ -67,7 +67,7 @@ impl ForMany {
     pub fn served() -> Vec<(&'static str, &'static str, &'static str)> {
         let of = |many: &'static Self| {
             [
-                ("lone_tasks", many.lone_tasks.as_str(), "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
+                ("settlement", many.settlement.as_str(), "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
                 ("update_leases", many.update_leases.as_str(), "tasks PRIMARY KEY (rowid=?)"),
             ]
         };
@@ -82,11 +82,15 @@ impl ForMany {
             (0..most).map(|event| format!("({})", places(8 + 4 * event, 4).join(", "))).collect();
         Self {
             most,
-            lone_tasks: format!(
-                select!(
-                    "WHERE t.scope = ?1 AND t.id IN ({}) AND t.parent IS NULL \
-                       AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.blocker = t.id) \
-                       AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.scope = ?1 AND c.parent = t.id) ORDER BY t.id"
+            settlement: format!(
+                concat!(
+                    "SELECT ",
+                    columns!(),
+                    ", t.parent IS NOT NULL \
+                       OR EXISTS (SELECT 1 FROM edges e WHERE e.scope = ?1 AND e.blocker = t.id) \
+                       OR EXISTS (SELECT 1 FROM tasks c WHERE c.scope = ?1 AND c.parent = t.id) \
+                     FROM tasks t CROSS JOIN queues q ON q.key = t.queue \
+                     WHERE t.scope = ?1 AND t.id IN ({}) ORDER BY t.id"
                 ),
                 places(2, most).join(", ")
             ),

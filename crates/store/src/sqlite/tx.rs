@@ -13,7 +13,6 @@ use rota_core::rank::Rankable;
 use rota_core::{Json, Policy, Status, Task, TaskId, UnixMillis};
 use rusqlite::{CachedStatement, Connection, params};
 
-use super::alone::Alone;
 use super::clock::Reading;
 use super::row::{self, Binder};
 use super::{Session, Shared, sql};
@@ -22,9 +21,10 @@ use crate::in_context::InContext;
 use crate::store::Access;
 use crate::tx::{
     AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, Moved,
-    PolicyRow, Published, QueueRow, Ranked, Row, Standing, StatusCount, Tx, UsageFilter, UsageRow,
-    fields_differ,
+    PolicyRow, Published, QueueRow, Ranked, Row, SettlementRow, Standing, StatusCount, Tx, UsageFilter,
+    UsageRow, fields_differ,
 };
+use crate::unlinked::UnlinkedCache;
 
 /// One transaction. It owns its connection until it ends, so it can move between threads.
 pub struct SqliteTx {
@@ -38,7 +38,7 @@ pub struct SqliteTx {
     /// How many rows the connection had changed when it began.
     pub(super) changes: u64,
     pub(super) reading: Option<Reading>,
-    pub(super) alone: Alone,
+    pub(super) unlinked: UnlinkedCache,
 }
 
 impl SqliteTx {
@@ -94,7 +94,7 @@ impl SqliteTx {
     pub(super) fn replace(&mut self, old: &Task, next: &Task, standing: &Standing) -> Result<(), Fault> {
         let seq = next.seq.cast_signed();
         if fields_differ(old, next) {
-            self.alone.forget();
+            self.unlinked.forget();
             self.bound(sql::UPDATE_FIELDS, |binder| binder.fields(next)?.bind(seq).map(drop))?;
         }
         if row::is_lease_alone(old, next) {
@@ -218,8 +218,8 @@ impl Tx for SqliteTx {
         let Some((row, has_others)) = found else { return Ok(None) };
         match (has_others, is_read) {
             (true, _) => {}
-            (false, true) => self.alone.note_without_blockers(&row.task),
-            (false, false) => self.alone.note_without_followers(&row.task),
+            (false, true) => self.unlinked.note_without_blockers(&row.task),
+            (false, false) => self.unlinked.note_without_followers(&row.task),
         }
         Ok(Some(row))
     }
@@ -283,7 +283,7 @@ impl Tx for SqliteTx {
     }
 
     async fn insert(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<u64, Fault> {
-        self.alone.forget();
+        self.unlinked.forget();
         self.bound(sql::INSERT, |binder| {
             binder.bind(task.scope.as_str())?.bind(task.id.as_str())?.bind(queue)?;
             binder.fields(task)?.state(task, standing)?;
@@ -296,8 +296,8 @@ impl Tx for SqliteTx {
         self.replace(old, next, standing)
     }
 
-    async fn lone_tasks(&mut self, scope: &str, ids: &[&TaskId]) -> Result<Option<Vec<Row>>, Fault> {
-        self.all_lone(scope, ids)
+    async fn settlement_rows(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<SettlementRow>, Fault> {
+        self.rows_to_settle(scope, ids)
     }
 
     async fn move_on(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
@@ -305,7 +305,7 @@ impl Tx for SqliteTx {
     }
 
     async fn blockers(&mut self, scope: &str, id: &TaskId) -> Result<Vec<Blocker>, Fault> {
-        if self.alone.has_no_blockers(scope, id) {
+        if self.unlinked.has_no_blockers(scope, id) {
             return Ok(Vec::new());
         }
         self.all(sql::BLOCKERS, params![scope, id.as_str()], |row| row::blocker(row, 0))
@@ -313,7 +313,7 @@ impl Tx for SqliteTx {
 
     async fn edges(&mut self, scope: &str, ids: &[TaskId]) -> Result<Vec<(TaskId, TaskId)>, Fault> {
         let mut edges = Vec::new();
-        for id in ids.iter().filter(|id| !self.alone.has_no_blockers(scope, id)) {
+        for id in ids.iter().filter(|id| !self.unlinked.has_no_blockers(scope, id)) {
             let edge = |row: &rusqlite::Row<'_>| Ok((row::id(row, 0)?, row::id(row, 1)?));
             self.extend(sql::EDGES, params![scope, id.as_str()], edge, &mut edges)?;
         }
@@ -321,7 +321,7 @@ impl Tx for SqliteTx {
     }
 
     async fn add_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<bool, Fault> {
-        self.alone.forget();
+        self.unlinked.forget();
         Ok(self.change(sql::ADD_EDGE, params![scope, task.as_str(), blocker.as_str()])? == 1)
     }
 
@@ -330,7 +330,7 @@ impl Tx for SqliteTx {
     }
 
     async fn shift_dependents(&mut self, scope: &str, blocker: &TaskId, by: i32) -> Result<Vec<Row>, Fault> {
-        if self.alone.has_no_followers(scope, blocker) {
+        if self.unlinked.has_no_followers(scope, blocker) {
             return Ok(Vec::new());
         }
         let any = self.one(sql::HAS_DEPENDENTS, params![scope, blocker.as_str()], |_| Ok(()))?;
@@ -342,7 +342,7 @@ impl Tx for SqliteTx {
     }
 
     async fn children(&mut self, scope: &str, parent: &TaskId) -> Result<Vec<Row>, Fault> {
-        if self.alone.has_no_followers(scope, parent) {
+        if self.unlinked.has_no_followers(scope, parent) {
             return Ok(Vec::new());
         }
         self.all(sql::CHILDREN, params![scope, parent.as_str()], row::task)

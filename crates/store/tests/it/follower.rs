@@ -97,8 +97,11 @@ fn waits_for_who_began_before() {
     on_server(async |store| {
         let mut slow = store.begin(Access::Write).await.unwrap();
         slow.append(&event("slow")).await.unwrap();
+        // A write is sent with the next read.
+        slow.clock().await.unwrap();
         let mut undone = store.begin(Access::Write).await.unwrap();
         undone.append(&event("undone")).await.unwrap();
+        undone.clock().await.unwrap();
         write(&store, "fast").await;
         let (early, cursor) = follow(&store, Cursor::START, 10).await;
         assert_eq!(early, Vec::<String>::new(), "'slow' could still come before it");

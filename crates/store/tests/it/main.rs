@@ -4,6 +4,7 @@
 //! PostgreSQL does when the world fails.
 #![allow(clippy::unwrap_used)]
 
+mod batches;
 mod children;
 mod conformance;
 mod crashes;
@@ -24,6 +25,7 @@ mod processes;
 mod proxy;
 mod random;
 mod roles;
+mod round_trips;
 mod same_story;
 mod schemas;
 mod smoke;

@@ -159,14 +159,24 @@ async fn by_lease<S: Store>(store: &S) -> Vec<String> {
     heard
 }
 
+/// Insertion numbers are left out: on PostgreSQL an addition that is refused leaves a gap.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" seq: ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let rest = part.trim_start_matches("Some(").trim_start_matches(|digit: char| digit.is_ascii_digit());
+        text + " seq: _" + rest
+    })
+}
+
 async fn matches_the_reference<S: Store>(store: &S) {
     let (expected, expected_events) = story(&MemoryStore::new()).await;
     let (heard, events) = story(store).await;
     for (heard, expected) in heard.iter().zip(&expected) {
-        assert_eq!(heard, expected);
+        assert_eq!(without_numbers(heard), without_numbers(expected));
     }
     for (event, expected) in events.iter().zip(&expected_events) {
-        assert_eq!(event, expected);
+        assert_eq!(without_numbers(&format!("{event:?}")), without_numbers(&format!("{expected:?}")));
     }
     assert_eq!((heard.len(), events.len()), (expected.len(), expected_events.len()));
 }

@@ -77,7 +77,7 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
             "another rota up runs here: see rota status, end it with rota down".to_owned(),
         ));
     };
-    let cx = locate::context(common)?;
+    let cx = locate::serving_context(common)?;
     let host = locate::host()?;
     let folders = locate::folders(common)?;
     let actor = cx.agent.clone().unwrap_or_else(|| format!("rota-up@{host}:{}", folders.name()));

@@ -157,6 +157,8 @@ fn writers_that_commit_out_of_order() {
     assert_eq!(hear(&mut stream), "first");
     let mut slow = block_on(store.begin(Access::Write)).unwrap();
     block_on(slow.append(&created("slow"))).unwrap();
+    // A write is sent with the next read.
+    block_on(slow.clock()).unwrap();
     add(&store, "second");
     server.child.kill().unwrap();
     server.child.wait().unwrap();

@@ -9,7 +9,7 @@ use rota_core::event::Event;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
 
-use super::super::row::{self, Values, get};
+use super::super::row::{self, get};
 use super::super::sql::{self, events};
 use super::{Bound, PostgresTx, block_row, ids};
 use crate::fault::Fault;
@@ -62,7 +62,7 @@ const REMOVE: [&str; 3] = [
     "DELETE FROM tasks WHERE scope = $1 AND id = ANY($2)",
 ];
 const RETIRED_PAGE: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id > $2 ORDER BY id LIMIT $3";
-const RETIRED: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id = ANY($2)";
+pub(crate) const RETIRED: &str = "SELECT id, fence FROM retired WHERE scope = $1 AND id = ANY($2)";
 const RETIRE: &str = "INSERT INTO retired AS r (scope, id, fence) VALUES ($1, $2, $3) \
      ON CONFLICT (scope, id) DO UPDATE SET fence = greatest(r.fence, excluded.fence)";
 const IS_NEEDED: &str = "SELECT EXISTS (SELECT 1 FROM edges WHERE scope = $1 AND blocker = $2 AND task <> ALL($3)) \
@@ -85,7 +85,7 @@ fn edge(row: &PgRow) -> Result<(TaskId, TaskId), Fault> {
     Ok((row::id(row, 0)?, row::id(row, 1)?))
 }
 
-fn fence(row: &PgRow) -> Result<(TaskId, Fence), Fault> {
+pub(crate) fn retired_fence(row: &PgRow) -> Result<(TaskId, Fence), Fault> {
     Ok((row::id(row, 0)?, Fence::new(row::unsigned(row, 1)?)))
 }
 
@@ -245,11 +245,14 @@ impl Upkeep for PostgresTx {
         limit: usize,
     ) -> Result<Vec<(TaskId, Fence)>, Fault> {
         let after = after.map_or("", TaskId::as_str);
-        self.all(RETIRED_PAGE, &[&scope, &after, &count(limit)], fence).await
+        self.all(RETIRED_PAGE, &[&scope, &after, &count(limit)], retired_fence).await
     }
 
     async fn retired(&mut self, scope: &str, list: &[TaskId]) -> Result<Vec<(TaskId, Fence)>, Fault> {
-        self.all(RETIRED, &[&scope, &ids(list)], fence).await
+        if let Some(fences) = self.fetched.retired(scope, list) {
+            return Ok(fences);
+        }
+        self.all(RETIRED, &[&scope, &ids(list)], retired_fence).await
     }
 
     async fn retire(&mut self, scope: &str, id: &TaskId, fence: Fence) -> Result<(), Fault> {
@@ -291,14 +294,13 @@ impl Upkeep for PostgresTx {
     }
 
     async fn restore(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<(), Fault> {
-        let values = Values::default().add(task.scope.to_string()).add(task.id.to_string()).add(queue);
-        let values = values.fields(task).state(task, standing).add(task.seq.cast_signed());
-        self.change(sql::RESTORE, &values.refs()).await.map(drop)
+        self.outbox.insert_task(task, queue, standing);
+        Ok(())
     }
 
     async fn restore_event(&mut self, event: &Event) -> Result<(), Fault> {
-        let values = Values::default().event(event).add(event.seq.cast_signed());
-        self.change(sql::RESTORE_EVENT, &values.refs()).await.map(drop)
+        self.outbox.restore_event(event);
+        Ok(())
     }
 
     async fn restored(&mut self) -> Result<(), Fault> {

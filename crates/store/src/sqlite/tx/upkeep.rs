@@ -123,7 +123,7 @@ impl Upkeep for SqliteTx {
         let page: Vec<(Kept, bool)> = self.all(sql::PAGE, bound, with_flag)?;
         let page = page.into_iter().map(|(kept, has_blockers)| {
             if !has_blockers {
-                self.alone.note_without_blockers(&kept.row.task);
+                self.unlinked.note_without_blockers(&kept.row.task);
             }
             kept
         });
@@ -211,7 +211,7 @@ impl Upkeep for SqliteTx {
     }
 
     async fn remove(&mut self, scope: &str, ids: &[TaskId]) -> Result<(), Fault> {
-        self.alone.forget();
+        self.unlinked.forget();
         for id in ids {
             let id = id.as_str();
             self.change("DELETE FROM edges WHERE scope = ?1 AND task = ?2", params![scope, id])?;
@@ -236,7 +236,7 @@ impl Upkeep for SqliteTx {
     }
 
     async fn restore(&mut self, task: &Task, queue: i64, standing: &Standing) -> Result<(), Fault> {
-        self.alone.forget();
+        self.unlinked.forget();
         self.bound(sql::RESTORE, |binder| {
             binder.bind(task.scope.as_str())?.bind(task.id.as_str())?.bind(queue)?;
             binder.fields(task)?.state(task, standing)?.bind(task.seq.cast_signed()).map(drop)

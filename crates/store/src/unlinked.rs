@@ -1,26 +1,27 @@
-//! What a transaction saw on its way: which tasks nobody waits for, and which wait for nobody. Most are such, and each
-//! search saved is a statement less. Only what was seen to be missing is kept, and whatever could change it forgets it.
+//! Tasks that a transaction has seen to be unlinked: without dependents and children, or without blockers. Most tasks
+//! are, and each search that is saved is a statement less. Only absent links are remembered, and every write that could
+//! add one clears the cache.
 
 use std::collections::HashSet;
 
 use rota_core::text::Text;
 use rota_core::{Task, TaskId};
 
-/// Of one scope.
+/// The unlinked tasks of one scope.
 #[derive(Default)]
-pub(super) struct Alone {
+pub(crate) struct UnlinkedCache {
     scope: Option<Text>,
     without_blockers: HashSet<TaskId>,
     without_followers: HashSet<TaskId>,
 }
 
-impl Alone {
+impl UnlinkedCache {
     pub fn note_without_blockers(&mut self, task: &Task) {
         self.enter(&task.scope);
         self.without_blockers.insert(task.id.clone());
     }
 
-    /// Neither dependents nor children.
+    /// The task has neither dependents nor children.
     pub fn note_without_followers(&mut self, task: &Task) {
         self.enter(&task.scope);
         self.without_followers.insert(task.id.clone());
@@ -34,7 +35,7 @@ impl Alone {
         self.is_of(scope) && self.without_followers.contains(id)
     }
 
-    /// An edge, a task or a parent was written.
+    /// Clears it: an edge, a task or a parent was written.
     pub fn forget(&mut self) {
         self.without_blockers.clear();
         self.without_followers.clear();

@@ -1,0 +1,121 @@
+//! How often a verb waits for a PostgreSQL server, counted on the wire.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rota_core::transition::Command;
+use rota_core::{Caller, LeaseId};
+use rota_store::Store;
+use rota_store::intents::add::{Add, NewTask};
+use rota_store::intents::read::Peek;
+use rota_store::intents::settle::{Step, StepAndView};
+use rota_store::postgres::PostgresStore;
+use rota_testbed::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::pg::{call, claim, id};
+
+/// Counts how often a client speaks after the server has spoken.
+#[derive(Clone, Default)]
+struct Counter {
+    trips: Arc<AtomicUsize>,
+    server_spoke: Arc<AtomicBool>,
+}
+
+impl Counter {
+    async fn copy(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_server: bool) {
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut bytes).await {
+            let spoke = self.server_spoke.swap(is_server, Ordering::SeqCst);
+            if !is_server && spoke {
+                self.trips.fetch_add(1, Ordering::SeqCst);
+            }
+            if to.write_all(&bytes[..count]).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A socket in a folder of its own, in front of the server's.
+    fn listen(&self, server: &Path) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+        let (upstream, counter) = (server.join(".s.PGSQL.5432"), self.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = UnixStream::connect(&upstream).await.unwrap();
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
+                tokio::spawn(counter.clone().copy(from_client, to_server, false));
+                tokio::spawn(counter.clone().copy(from_server, to_client, true));
+            }
+        });
+        folder
+    }
+
+    /// Round trips since the last call.
+    fn take(&self) -> usize {
+        // The next message of the client begins a trip, whatever was said before.
+        self.server_spoke.store(true, Ordering::SeqCst);
+        self.trips.swap(0, Ordering::SeqCst)
+    }
+}
+
+fn step(task: &rota_core::Task, command: fn(Caller) -> Command) -> StepAndView {
+    let lease = LeaseId { task: task.id.clone(), fence: task.fence };
+    let step = Step { id: task.id.clone(), command: command(Caller { agent: None, lease: Some(lease) }) };
+    StepAndView { call: call(), step, then: None }
+}
+
+async fn add(store: &PostgresStore, name: &str) {
+    let tasks = vec![NewTask::new(id(name), "tasks", "Title")];
+    store.perform(&Add { call: call(), tasks }).await.unwrap();
+}
+
+/// One task from its creation to its end; the trips of each verb.
+async fn life(store: &PostgresStore, counter: &Counter, name: &str) -> [usize; 6] {
+    counter.take();
+    add(store, name).await;
+    let created = counter.take();
+    let peek = Peek { call: call(), queue: "tasks".into(), limit: 5, wanted: Default::default(), host: None };
+    store.perform(&peek).await.unwrap();
+    let peeked = counter.take();
+    let granted = store.perform(&claim("w", 60_000)).await.unwrap().remove(0);
+    let claimed = counter.take();
+    let renew = step(&granted.task, |caller| Command::Renew { caller, ttl_ms: None });
+    store.perform(&renew).await.unwrap();
+    let renewed = counter.take();
+    let next = format!("{name}-next");
+    add(store, &next).await;
+    counter.take();
+    let done = step(&granted.task, |caller| Command::Done { caller, result: None });
+    let (_, next) = store.perform(&StepAndView { then: Some(claim("w", 60_000)), ..done }).await.unwrap();
+    let done_and_next = counter.take();
+    let done = step(&next.unwrap().task, |caller| Command::Done { caller, result: None });
+    store.perform(&done).await.unwrap();
+    [created, peeked, claimed, renewed, done_and_next, counter.take()]
+}
+
+/// A process that knows the policy and the queue waits twice for the server; `peek` at most four times.
+#[test]
+fn verbs_wait_for_the_server_twice() {
+    // On one thread everything that a flush has is written before the server can answer the first statement of it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let counter = Counter::default();
+        let folder = counter.listen(Server::shared().socket_folder());
+        let url = Server::shared().fresh_url();
+        let schema = url.split_once("&schema=").unwrap().1;
+        let url = format!("postgres://rota@/postgres?host={}&schema={schema}", folder.path().display());
+        let store = PostgresStore::open(&url).await.unwrap();
+        // The queue is made, the policy is not known, and statements are prepared at their second use.
+        life(&store, &counter, "first").await;
+        life(&store, &counter, "second").await;
+        let [created, peeked, claimed, renewed, done_and_next, done] = life(&store, &counter, "third").await;
+        assert_eq!([created, claimed, renewed, done_and_next, done], [2; 5]);
+        assert!(peeked <= 4, "{peeked}");
+    });
+}
