@@ -466,10 +466,9 @@ mod tests {
         let id = "ein-sehr-langer-name-für-eine-aufgabe".repeat(9);
         let view = GateView {
             upstream: id.clone(),
-            running: usize::MAX,
-            slots: usize::MAX,
+            running: 1,
+            slots: 10,
             queued: 1,
-            block: Some(Block { quota: true, ends_in_ms: None }),
             calls: vec![long(&id, true), long(&id, false)],
             completed: u64::MAX,
             ..idle()

@@ -1,11 +1,11 @@
 //! Money: what is refused once it is spent, what cannot be counted, and figures that no provider can mean.
 
 use rota_core::glob::Globs;
+use rota_core::obstacle::Wait;
 use rota_core::{Status, TaskId};
 use rota_gateway::{Notice, Price};
-use rota_store::BlockRow;
 use rota_store::intents::Call;
-use rota_store::intents::blocks::Blocks;
+use rota_store::intents::blocks::UpstreamWaits;
 use rota_store::intents::read::Show;
 use rota_testbed::provider::{Step, answer, stream};
 
@@ -22,20 +22,14 @@ fn with_budget(mut plan: Plan, day: Option<u64>, task: Option<u64>) -> Plan {
     plan
 }
 
-/// The upstreams whose budget is spent, each with the budget's key and the time when it begins anew.
-async fn waits(lab: &Lab) -> Vec<(String, String, i64)> {
-    let upstreams = ["anthropic", "openai"].map(|name| format!("budget:{name}")).to_vec();
+async fn waits(lab: &Lab) -> Vec<(String, Wait)> {
+    let upstreams = vec!["anthropic".to_owned(), "openai".to_owned()];
     let call = Call::in_scope("default");
-    let (now, rows) = lab.store.perform_beside(Blocks { call, upstreams }).await.unwrap();
-    let wait = |row: BlockRow| {
-        let upstream = row.budget_of()?.to_owned();
-        Some((upstream, row.reason?, row.blocked_until?.get()))
-    };
-    rows.into_iter().filter(|row| row.holds(now)).filter_map(wait).collect()
+    lab.store.perform_beside(UpstreamWaits { call, upstreams }).await.unwrap()
 }
 
 /// Waits until the store says what loops wait for.
-async fn until_waits(lab: &Lab, count: usize) -> Vec<(String, String, i64)> {
+async fn until_waits(lab: &Lab, count: usize) -> Vec<(String, Wait)> {
     for _ in 0..6_000 {
         let found = waits(lab).await;
         if found.len() == count {
@@ -80,9 +74,9 @@ async fn a_spent_day_is_a_wait() {
     assert_eq!(lab.message().answer().await.status, 200);
     let found = until_waits(&lab, 2).await;
     for (index, upstream) in ["anthropic", "openai"].iter().enumerate() {
-        let (name, budget, until) = &found[index];
-        assert_eq!((name.as_str(), budget.as_str()), (*upstream, "usd_per_day"));
-        assert_eq!(until % 86_400_000, 0, "until midnight");
+        assert_eq!(found[index].0, *upstream);
+        let Wait::BudgetSpent { budget, until } = &found[index].1 else { panic!("{found:?}") };
+        assert_eq!((budget.as_str(), until.get() % 86_400_000), ("usd_per_day", 0), "until midnight");
     }
     let is_told = |notice: &Notice| matches!(notice, Notice::BudgetSpent { .. });
     until("the operator is told", || lab.notices.lock().unwrap().iter().any(is_told)).await;
