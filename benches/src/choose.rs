@@ -77,7 +77,7 @@ fn choose(store: &SqliteStore, name: &str) -> Result<(usize, f64, f64)> {
     let choosing = Instant::now();
     let chosen = select::select(candidates, &mut Room::new(&policy, BTreeMap::new()), &policy, now, 1);
     let (all, core) = (micros(start.elapsed()), micros(choosing.elapsed()));
-    if chosen.chosen.len() != 1 {
+    if chosen.len() != 1 {
         return Err("nothing was chosen".into());
     }
     Ok((count, all, core))

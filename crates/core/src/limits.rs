@@ -22,8 +22,6 @@ pub const BATCH: usize = 1_000_000;
 pub const AGENT_CHILDREN: usize = 1_000;
 /// Tasks that the agents of one task may create with their lease tokens.
 pub const TOKEN_TASKS: usize = 100;
-/// Leases granted or settled in one transaction.
-pub const LEASES_PER_BATCH: usize = 10_000;
 /// A run that ends unsuccessfully in less time than this is a fast failure.
 pub const FAST_RUN_MS: i64 = 10_000;
 /// Rate-limited ends in a row after which a task is parked.

@@ -146,15 +146,6 @@ impl Room {
     }
 }
 
-/// What was chosen, in order, and why each other candidate was not.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Selection {
-    /// To be granted, in this order.
-    pub chosen: Vec<Candidate>,
-    /// Not now.
-    pub passed_over: Vec<(TaskId, Wait)>,
-}
-
 /// Chooses up to `limit` from the candidates. Same inputs, same answer, on every host. What is chosen takes its
 /// room, so a next call goes on where this one ended.
 pub fn select(
@@ -163,22 +154,20 @@ pub fn select(
     policy: &QueuePolicy,
     now: UnixMillis,
     limit: usize,
-) -> Selection {
+) -> Vec<Candidate> {
     let mut ordered = candidates;
     ordered.sort_by_cached_key(|candidate| rank::key(&candidate.rankable, policy, now));
-    let mut selection = Selection::default();
-    for (position, candidate) in (1..).zip(ordered) {
-        if let Some(wait) = room.wait(candidate.kind.as_deref()) {
-            selection.passed_over.push((candidate.id, wait));
-        } else if selection.chosen.len() < limit {
+    let mut chosen = Vec::new();
+    for candidate in ordered {
+        if chosen.len() == limit {
+            break;
+        }
+        if room.wait(candidate.kind.as_deref()).is_none() {
             room.take(candidate.kind.as_deref());
-            selection.chosen.push(candidate);
-        } else {
-            let by = selection.chosen.first().map_or_else(|| candidate.id.clone(), |first| first.id.clone());
-            selection.passed_over.push((candidate.id, Wait::Outranked { position, by }));
+            chosen.push(candidate);
         }
     }
-    selection
+    chosen
 }
 
 #[cfg(test)]
@@ -192,8 +181,8 @@ mod tests {
         Candidate { id: TaskId::from_stored(format!("t{seq}").into()), kind: Some(kind.to_owned()), rankable }
     }
 
-    fn ids(selection: &Selection) -> Vec<&str> {
-        selection.chosen.iter().map(|candidate| candidate.id.as_str()).collect()
+    fn ids(chosen: &[Candidate]) -> Vec<&str> {
+        chosen.iter().map(|candidate| candidate.id.as_str()).collect()
     }
 
     #[test]
@@ -204,11 +193,10 @@ mod tests {
         assert_eq!(room.full_kinds(), ["plan"]);
         let candidates =
             vec![candidate(1, "plan", 0, 0), candidate(2, "spec", 2, 0), candidate(3, "plan", 0, 0)];
-        let selection = select(candidates, &mut room, &policy, UnixMillis::new(0), 1);
-        assert_eq!(ids(&selection), ["t2"]);
+        let chosen = select(candidates, &mut room, &policy, UnixMillis::new(0), 1);
+        assert_eq!(ids(&chosen), ["t2"]);
         let full = Wait::KindFull { kind: "plan".into(), ceiling: 1, active: 1 };
-        let passed: Vec<&Wait> = selection.passed_over.iter().map(|(_, wait)| wait).collect();
-        assert_eq!(passed, [&full, &full]);
+        assert_eq!(room.wait(Some("plan")), Some(full));
     }
 
     #[test]
@@ -216,14 +204,14 @@ mod tests {
         let policy = QueuePolicy { max_concurrent: Some(3), ..QueuePolicy::built_in("tasks") };
         let mut room = Room::new(&policy, [("".to_owned(), 2)].into());
         let candidates = (1..5).map(|seq| candidate(seq, "", 2, 0)).collect();
-        let selection = select(candidates, &mut room, &policy, UnixMillis::new(0), 10);
-        assert_eq!(ids(&selection), ["t1"]);
-        assert_eq!(selection.passed_over[0].1, Wait::QueueFull { ceiling: 3, active: 3 });
+        let chosen = select(candidates, &mut room, &policy, UnixMillis::new(0), 10);
+        assert_eq!(ids(&chosen), ["t1"]);
+        assert_eq!(room.wait(Some("")), Some(Wait::QueueFull { ceiling: 3, active: 3 }));
         assert_eq!(room.left(), Some(0));
     }
 
     proptest! {
-        /// C2: shuffled input gives equal output; chosen and passed over are all; no ceiling is exceeded.
+        /// C2: shuffled input gives equal output; whoever is left out has a reason; no ceiling is exceeded.
         #[test]
         fn total_bounded_and_complete(
             input in proptest::collection::vec((0u8..3, 0u32..3, 0i64..5), 0..30),
@@ -242,17 +230,17 @@ mod tests {
             let mut shuffled = all.clone();
             shuffled.sort_by_key(|candidate| candidate.rankable.seq.wrapping_mul(shuffle | 1).rotate_left(17));
             let choose = |candidates| {
-                select(candidates, &mut Room::new(&policy, BTreeMap::new()), &policy, UnixMillis::new(9), limit)
+                let mut room = Room::new(&policy, BTreeMap::new());
+                (select(candidates, &mut room, &policy, UnixMillis::new(9), limit), room)
             };
-            let selection = choose(all.clone());
-            prop_assert_eq!(&selection, &choose(shuffled));
-            prop_assert_eq!(selection.chosen.len() + selection.passed_over.len(), all.len());
-            prop_assert!(selection.chosen.len() <= limit.min(ceiling.unwrap_or(u32::MAX) as usize));
-            let of_kind = selection.chosen.iter().filter(|c| c.kind.as_deref() == Some("k1")).count();
+            let (chosen, room) = choose(all.clone());
+            prop_assert_eq!(&chosen, &choose(shuffled).0);
+            prop_assert!(chosen.len() <= limit.min(ceiling.unwrap_or(u32::MAX) as usize));
+            let of_kind = chosen.iter().filter(|c| c.kind.as_deref() == Some("k1")).count();
             prop_assert!(of_kind <= kind_ceiling as usize);
-            // Nobody who was passed over for rank could have gone before somebody chosen.
-            for (id, wait) in &selection.passed_over {
-                prop_assert!(!matches!(wait, Wait::Outranked { .. }) || selection.chosen.len() == limit, "{}", id);
+            for candidate in all.iter().filter(|candidate| !chosen.contains(candidate)) {
+                let has_reason = chosen.len() == limit || room.wait(candidate.kind.as_deref()).is_some();
+                prop_assert!(has_reason, "{}", candidate.id);
             }
         }
     }

@@ -30,7 +30,7 @@ pub enum BatchCall {
 pub enum BatchAnswer {
     Claimed(Vec<Grant>),
     Settled(Settled),
-    Stepped((TaskView, Option<Grant>)),
+    Stepped(Box<(TaskView, Option<Grant>)>),
     Added(Vec<Task>),
 }
 
@@ -83,7 +83,7 @@ impl BatchCall {
         match self {
             Self::Claim(claim) => claim.run_in(tx).await.map(BatchAnswer::Claimed),
             Self::Settle(settle) => settle.run_in(tx).await.map(BatchAnswer::Settled),
-            Self::Step(step) => step.run_in(tx).await.map(BatchAnswer::Stepped),
+            Self::Step(step) => step.run_in(tx).await.map(|stepped| BatchAnswer::Stepped(Box::new(stepped))),
             Self::Add(add) => add.run_in(tx).await.map(BatchAnswer::Added),
         }
     }

@@ -380,11 +380,11 @@ pub(super) async fn choose<T: Tx>(tx: &mut T, cx: &Cx, from: Choice<'_>) -> Resu
         rows.sort_by_key(|row| row.task.seq);
         rows.dedup_by_key(|row| row.task.seq);
         let candidates = rows.iter().map(|row| candidate(row, policy)).collect();
-        let selection = select::select(candidates, &mut room, policy, cx.now, wanted);
+        let selected = select::select(candidates, &mut room, policy, cx.now, wanted);
         let seqs: Vec<u64> = rows.iter().map(|row| row.task.seq).collect();
         let mut rows: Vec<Option<Row>> = rows.into_iter().map(Some).collect();
         let place = |candidate: &Candidate| seqs.binary_search(&candidate.rankable.seq).ok();
-        chosen.extend(selection.chosen.iter().filter_map(place).filter_map(|place| rows[place].take()));
+        chosen.extend(selected.iter().filter_map(place).filter_map(|place| rows[place].take()));
     }
     Ok(chosen)
 }

@@ -182,7 +182,7 @@ async fn due<T: Tx>(
         let mut rows = tx.tasks_by_seq(&seqs).await?;
         rows.retain(|row| obstacle::viewer_obstacles(&row.task, viewer).is_empty());
         let candidates = rows.iter().map(|row| candidate(row, policy)).collect();
-        let chosen = select::select(candidates, &mut room, policy, cx.now, wanted).chosen;
+        let chosen = select::select(candidates, &mut room, policy, cx.now, wanted);
         let is_chosen = |row: &Row| chosen.iter().any(|candidate| candidate.rankable.seq == row.task.seq);
         found.extend(rows.into_iter().filter(is_chosen));
     }

@@ -192,8 +192,7 @@ impl PlanSync {
             }
         }
         for (row, change) in rows {
-            let blockers: Vec<TaskId> = change.add.iter().cloned().collect();
-            edges::write_new(tx, cx, row, &blockers).await?;
+            edges::write_new(tx, cx, row, &change.add).await?;
         }
         Ok(())
     }

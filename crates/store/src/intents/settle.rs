@@ -135,7 +135,7 @@ impl Intent for StepAndView {
     }
 
     fn answered(&self, answer: BatchAnswer) -> Option<Self::Output> {
-        if let BatchAnswer::Stepped(stepped) = answer { Some(stepped) } else { None }
+        if let BatchAnswer::Stepped(stepped) = answer { Some(*stepped) } else { None }
     }
 }
 

@@ -11,15 +11,21 @@ use tokio_postgres::{Client, Statement};
 pub(super) struct Connection {
     client: Client,
     driver: JoinHandle<()>,
-    /// Those that were sent before; prepared from the second time on.
-    statements: Mutex<HashMap<String, Option<Statement>>>,
+    statements: Mutex<HashMap<String, Sent>>,
 }
 
-/// How a statement is sent. Preparing costs a round trip, so it is done at the second use: a process that runs one verb
-/// never pays for it.
+/// How a statement is sent. Preparing costs a round trip, so it is done at the third use: a process that runs one verb
+/// never pays for it, although its transaction may send a statement twice.
 pub(super) enum Usage {
-    First,
-    Second,
+    Whole,
+    ToPrepare,
+    Prepared(Statement),
+}
+
+/// What a connection knows of a statement that it has sent.
+enum Sent {
+    Once,
+    Twice,
     Prepared(Statement),
 }
 
@@ -31,19 +37,23 @@ impl Connection {
     /// Counts one more use of a statement.
     pub fn note_use(&self, text: &str) -> Usage {
         let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        match statements.get(text) {
+        match statements.get_mut(text) {
             None => {
-                statements.insert(text.to_owned(), None);
-                Usage::First
+                statements.insert(text.to_owned(), Sent::Once);
+                Usage::Whole
             }
-            Some(None) => Usage::Second,
-            Some(Some(statement)) => Usage::Prepared(statement.clone()),
+            Some(sent @ Sent::Once) => {
+                *sent = Sent::Twice;
+                Usage::Whole
+            }
+            Some(Sent::Twice) => Usage::ToPrepare,
+            Some(Sent::Prepared(statement)) => Usage::Prepared(statement.clone()),
         }
     }
 
     pub fn keep(&self, text: &str, statement: Statement) {
         let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        statements.insert(text.to_owned(), Some(statement));
+        statements.insert(text.to_owned(), Sent::Prepared(statement));
     }
 
     /// Forgets all prepared statements.

@@ -315,6 +315,9 @@ impl PostgresTx {
     /// only what nobody else holds; the clock is read last, so that no lease is shorter for a wait.
     pub(super) async fn fetch(&mut self, reads: &Prefetch<'_>) -> Result<(), Fault> {
         let scope = reads.scope;
+        if let Some(claim) = reads.claim.as_ref().filter(|_| self.writes()) {
+            self.learn(scope, claim.queue).await?;
+        }
         let policy = self.known_policy(scope).map(|known| known.unwrap_or_else(default_policy));
         let claim = reads.claim.as_ref().zip(policy.as_ref());
         let (mut limit, mut is_bounded, mut auto, mut is_plain) = (0_i64, false, false, false);
@@ -376,6 +379,24 @@ impl PostgresTx {
         let replies = self.flush(statements).await?;
         let fetch = Fetch { reads, queue: queue_name, key, is_bounded, limit };
         self.keep(&fetch, whats.into_iter().zip(replies))
+    }
+
+    /// A claim reads ahead by the policy and the queue's key. A process that does not know them asks first, so that the row
+    /// of a queue with a ceiling is locked for one round trip here too.
+    async fn learn(&mut self, scope: &str, queue: &str) -> Result<(), Fault> {
+        if self.known_policy(scope).is_some() && self.shared.known_queue(scope, queue).is_some() {
+            return Ok(());
+        }
+        let look = Statement::Rows(sql::QUEUE, vec![&scope, &queue]);
+        let open = Statement::Rows(sql::OPENING_TO_WRITE, vec![&scope]);
+        let mut replies = self.flush(vec![look, open]).await?.into_iter();
+        let rows = replies.next().map(Reply::rows).unwrap_or_default();
+        self.shared.note_queue(scope, queue, rows.first().map(tx::queue_row).transpose()?.as_ref());
+        for row in replies.next().map(Reply::rows).unwrap_or_default() {
+            let version = self.read_opening(scope, &row)?.version;
+            self.published(scope, version).await?;
+        }
+        Ok(())
     }
 
     fn keep(

@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// The prepared form of each statement, from its second use on.
+    /// The prepared form of each statement, from its third use on.
     async fn prepared(
         &self,
         client: &Object,
@@ -112,7 +112,7 @@ impl Shared {
             };
             prepared.push(match usage {
                 Some((_, Usage::Prepared(statement))) => Some(statement),
-                Some((text, Usage::Second)) => {
+                Some((text, Usage::ToPrepare)) => {
                     missing.push((prepared.len(), text));
                     None
                 }

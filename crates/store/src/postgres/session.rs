@@ -167,7 +167,11 @@ impl PostgresTx {
     pub(super) async fn end_read(mut self) {
         let Some(client) = self.client.take().filter(|_| self.begun) else { return };
         let mut sending = Box::pin(client.batch_execute("ROLLBACK"));
-        poll_fn(|context| Poll::Ready(drop(sending.as_mut().poll(context)))).await;
+        poll_fn(|context| {
+            drop(sending.as_mut().poll(context));
+            Poll::Ready(())
+        })
+        .await;
     }
 
     /// Undoes it and keeps the connection, if there still is one.

@@ -80,7 +80,7 @@ impl PostgresTx {
         cache.get(scope).cloned()
     }
 
-    async fn published(
+    pub(super) async fn published(
         &mut self,
         scope: &str,
         version: Option<String>,

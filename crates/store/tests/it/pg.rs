@@ -46,7 +46,7 @@ pub fn claim(agent: &str, ttl_ms: i64) -> Claim {
     }
 }
 
-/// A claim that cannot be done at once, so that it takes an ordinary transaction.
+/// A claim of one category.
 pub fn ordinary_claim(agent: &str) -> Claim {
     let specs = None;
     Claim { wanted: Wanted { category: Some("work".into()), specs }, ..claim(agent, 60_000) }

@@ -8,6 +8,7 @@ use rota_core::transition::Command;
 use rota_core::{Caller, LeaseId};
 use rota_store::Store;
 use rota_store::intents::add::{Add, NewTask};
+use rota_store::intents::claim::Claim;
 use rota_store::intents::read::Peek;
 use rota_store::intents::settle::{Step, StepAndView};
 use rota_store::postgres::PostgresStore;
@@ -99,6 +100,29 @@ async fn life(store: &PostgresStore, counter: &Counter, name: &str) -> [usize; 6
     [created, peeked, claimed, renewed, done_and_next, counter.take()]
 }
 
+/// A process that knows nothing claims within four waits, and the row of a queue with a ceiling is locked in the one before
+/// the last.
+#[test]
+fn a_cold_claim_locks_its_queue_for_one_round_trip() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let counter = Counter::default();
+        let folder = counter.listen(Server::shared().socket_folder());
+        let url = Server::shared().fresh_url();
+        let schema = url.split_once("&schema=").unwrap().1;
+        let url = format!("postgres://rota@/postgres?host={}&schema={schema}", folder.path().display());
+        let warm = PostgresStore::open(&url).await.unwrap();
+        let tasks = vec![NewTask::new(id("a"), "runs", "Title")];
+        warm.perform(&Add { call: call(), tasks }).await.unwrap();
+        let cold = PostgresStore::open(&url).await.unwrap();
+        // The connection is there, and so is what was asked to open the store.
+        counter.take();
+        let claim = Claim { queue: "runs".into(), ..claim("w", 60_000) };
+        assert_eq!(cold.perform(&claim).await.unwrap().len(), 1);
+        assert_eq!(counter.take(), 3, "what there is, locks and choice, writes and COMMIT");
+    });
+}
+
 /// A process that knows the policy and the queue waits twice for the server; `peek` at most four times.
 #[test]
 fn verbs_wait_for_the_server_twice() {
@@ -111,10 +135,11 @@ fn verbs_wait_for_the_server_twice() {
         let schema = url.split_once("&schema=").unwrap().1;
         let url = format!("postgres://rota@/postgres?host={}&schema={schema}", folder.path().display());
         let store = PostgresStore::open(&url).await.unwrap();
-        // The queue is made, the policy is not known, and statements are prepared at their second use.
-        life(&store, &counter, "first").await;
-        life(&store, &counter, "second").await;
-        let [created, peeked, claimed, renewed, done_and_next, done] = life(&store, &counter, "third").await;
+        // The queue is made, the policy is not known, and statements are prepared at their third use.
+        for name in ["first", "second", "third", "fourth"] {
+            life(&store, &counter, name).await;
+        }
+        let [created, peeked, claimed, renewed, done_and_next, done] = life(&store, &counter, "last").await;
         assert_eq!([created, claimed, renewed, done_and_next, done], [2; 5]);
         assert!(peeked <= 4, "{peeked}");
     });
