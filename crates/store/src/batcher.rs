@@ -94,7 +94,8 @@ impl Batcher {
         };
         if is_first {
             // A task of its own: the batch must not end with the caller that happened to start it.
-            runtime.spawn(Arc::clone(self).run(runtime.clone()));
+            let ending = Ending { batcher: Arc::clone(self), is_early: true };
+            runtime.spawn(Arc::clone(self).run(runtime.clone(), ending));
         } else {
             self.arrived.notify_one();
         }
@@ -106,7 +107,7 @@ impl Batcher {
     }
 
     /// Carries out batches until no call waits.
-    async fn run(self: Arc<Self>, runtime: Handle) {
+    async fn run(self: Arc<Self>, runtime: Handle, mut ending: Ending) {
         let mut gathering = Gathering::default();
         loop {
             let waiting = self.state().waiting.len();
@@ -115,7 +116,10 @@ impl Batcher {
                 let gathered = tokio::time::timeout(GATHER, self.gather(wanted)).await;
                 gathering.note(gathered.is_err());
             }
-            let Some(batch) = self.next_batch() else { return };
+            let Some(batch) = self.next_batch() else {
+                ending.is_early = false;
+                return;
+            };
             let callers = batch.len();
             self.carry_out(&runtime, batch).await;
             gathering.expected = callers + self.state().waiting.len();
@@ -205,6 +209,23 @@ impl Batcher {
                 unreachable!("a batch as a whole is never refused: {refusal}")
             }
             Err(ended) => Err(lost(&format!("its transaction panicked: {ended}"))),
+        }
+    }
+}
+
+/// Lets the next caller start a task when this one ends before its time, as it does with its runtime, perhaps before it
+/// began. Callers that still wait are told that there is no answer.
+struct Ending {
+    batcher: Arc<Batcher>,
+    is_early: bool,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if self.is_early {
+            let mut state = self.batcher.state();
+            state.is_running = false;
+            state.waiting.clear();
         }
     }
 }

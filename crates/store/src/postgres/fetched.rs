@@ -145,16 +145,24 @@ impl Fetched {
         self.clock = None;
     }
 
-    /// Expired leases; whoever asks reclaims all of them, so the next one finds none.
+    /// Expired leases; whoever asks reclaims all of them, so the next one finds none, unless there were more than were read.
     pub fn expired(&mut self, queue: i64) -> Option<Vec<Row>> {
         let (key, rows) = self.expired.as_mut()?;
-        (*key == queue).then(|| std::mem::take(rows))
+        let rows = (*key == queue).then(|| std::mem::take(rows))?;
+        if rows.len() >= AHEAD {
+            self.expired = None;
+        }
+        Some(rows)
     }
 
-    /// How many tasks were moved into the ready index; the next one who asks finds none to move.
+    /// How many tasks were moved into the ready index; the next one who asks finds none to move, unless there were more.
     pub fn admitted(&mut self, queue: i64) -> Option<usize> {
         let (key, count) = self.admitted.as_mut()?;
-        (*key == queue).then(|| std::mem::take(count))
+        let count = (*key == queue).then(|| std::mem::take(count))?;
+        if count >= AHEAD {
+            self.admitted = None;
+        }
+        Some(count)
     }
 
     pub fn active(&self, queue: i64) -> Option<BTreeMap<String, u32>> {
@@ -307,8 +315,8 @@ enum Asked {
     Opening,
 }
 
-/// How many expired leases are read ahead: usually there is none.
-const EXPIRED_AHEAD: i64 = 500;
+/// How many expired leases and tasks that have cooled down are looked at ahead: usually there is none.
+const AHEAD: usize = 500;
 
 impl PostgresTx {
     /// Makes the reads of an intent in one flush. Locks are taken in the order of every writer: queue, tasks by id, then
@@ -337,6 +345,7 @@ impl PostgresTx {
         let category = reads.claim.as_ref().and_then(|claim| claim.category);
         let (no_time, after, ever): (Option<i64>, i64, i64) = (None, -1, i64::MAX);
         let no_list: Option<Vec<&str>> = None;
+        let ahead = i64::try_from(AHEAD).unwrap_or(i64::MAX);
         let mut asked: Vec<(Asked, Statement<'_>)> = Vec::new();
         let mut ask = |what, text, bound| asked.push((what, Statement::Rows(text, bound)));
         if is_bounded {
@@ -356,10 +365,10 @@ impl PostgresTx {
         }
         if key != 0 {
             if auto {
-                ask(Asked::Expired, sql::EXPIRED_LOCKED, vec![&key, &no_time, &EXPIRED_AHEAD]);
+                ask(Asked::Expired, sql::EXPIRED_LOCKED, vec![&key, &no_time, &ahead]);
             }
             if self.writes() {
-                let admit = Statement::Count(sql::ADMIT_DUE, vec![&key, &no_time, &EXPIRED_AHEAD]);
+                let admit = Statement::Count(sql::ADMIT_DUE, vec![&key, &no_time, &ahead]);
                 asked.push((Asked::Admitted, admit));
             }
             let mut ask = |what, text, bound| asked.push((what, Statement::Rows(text, bound)));

@@ -5,8 +5,8 @@
 //! a task row: they skip locked ones. A settlement and an edge writer can meet in a cycle; the server breaks it, and the
 //! loser is retried, as after serialization failures and connections that were lost before a commit was sent.
 //!
-//! **Round trips.** Reads that an intent announces are made in one flush ([`fetched`]), writes go with the next read or
-//! the COMMIT ([`outbox`]), and a flush is one wait for the server ([`pipeline`]).
+//! **Round trips.** Reads that an intent announces are made in one flush (`fetched.rs`), writes go with the next read or
+//! the COMMIT (`outbox.rs`), and a flush is one wait for the server (`pipeline.rs`).
 //!
 //! Leases are stamped and judged by the server's clock. A queue with a ceiling is locked in one statement and counted
 //! in a later one, because each statement sees the snapshot of its own start.

@@ -12,7 +12,7 @@ use rota_store::intents::iterate::Tasks;
 use rota_store::intents::settle::{Settle, Step, StepAndView};
 use rota_store::memory::MemoryStore;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{AnyStore, Error, Fault, Intent, Store};
+use rota_store::{Access, AnyStore, Error, Fault, Intent, Store, Tx};
 use rota_testbed::Server;
 
 use crate::pg::{open, run};
@@ -258,9 +258,51 @@ fn a_failing_batch_is_split() {
     });
 }
 
-/// A batch in which a call panics: the others are answered, or told that their outcome is not known.
+/// The task that carries out batches may end with its runtime: later calls start another one.
 #[test]
-fn calls_are_of_one_kind() {
+fn a_runtime_that_ends_takes_nobody_along() {
+    let folder = quick_folder();
+    let store = AnyStore::from(SqliteStore::open(&folder.path().join("rota.db")).unwrap()).batched();
+    for round in 0..20 {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        for index in 0..8 {
+            let (store, tasks) = (store.clone(), vec![new(&format!("r{round}-{index}"))]);
+            runtime.spawn(async move { store.perform(&Add { call: call(), tasks }).await.map(drop) });
+        }
+        runtime.shutdown_background();
+        run(async {
+            let tasks = vec![new(&format!("after-{round}"))];
+            store.perform(&Add { call: call(), tasks }).await.unwrap();
+        });
+    }
+}
+
+/// More expired leases, and more tasks that have cooled down, than one read ahead takes.
+#[test]
+fn more_than_is_read_ahead() {
+    const TASKS: usize = 1_100;
+    run(async {
+        let store = open(&Server::shared().fresh_url()).await;
+        let clock = store.begin(Access::Write).await.unwrap().clock().await.unwrap();
+        let task = |index: usize| NewTask {
+            not_before: Some(rota_core::UnixMillis::new(clock.get() + 1)),
+            ..new(&format!("t{index}"))
+        };
+        let tasks = (0..TASKS).map(task).collect();
+        // At a time when they cool down.
+        store.perform(&Add { call: call().at(clock), tasks }).await.unwrap();
+        store.perform(&claim("tasks", 1)).await.unwrap();
+        let all = Claim { ttl_ms: Some(1), ..claim("tasks", TASKS) };
+        assert_eq!(store.perform(&all).await.unwrap().len(), TASKS - 1);
+        let again = store.perform(&all).await.unwrap();
+        assert_eq!(again.len(), TASKS - 1);
+        assert!(again.iter().all(|grant| grant.task.fence.get() == 2));
+    });
+}
+
+#[test]
+fn which_calls_are_batched() {
     let answered = claim("tasks", 1).batched();
     assert!(matches!(answered, Some(BatchCall::Claim(_))));
     let with_time = Claim { call: call().at(rota_core::UnixMillis::new(1)), ..claim("tasks", 1) };
