@@ -121,11 +121,15 @@ fn described(operation: &Operation, generator: &mut schemars::SchemaGenerator) -
             "required": required,
             "additionalProperties": false,
         });
+        let mut is_needed = !required.is_empty();
         if let Some(alternatives) = bounds::together(route.name) {
+            // A body may be left out only if an empty one would do.
+            let needs_a_field = |alternative: &Value| alternative.get("required").is_some();
+            is_needed |= alternatives.as_array().is_some_and(|all| all.iter().all(needs_a_field));
             schema["anyOf"] = alternatives;
         }
         described["requestBody"] =
-            json!({"required": !required.is_empty(), "content": {"application/json": {"schema": schema}}});
+            json!({"required": is_needed, "content": {"application/json": {"schema": schema}}});
     }
     let own_lease = bounds::own_lease(&route);
     parameters.extend(SURROUNDINGS.map(|(name, about)| match &own_lease {
