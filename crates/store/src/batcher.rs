@@ -26,6 +26,8 @@ const GATHER: Duration = Duration::from_millis(1);
 const MOST_SKIPPED: u32 = 64;
 
 type Answer = Result<Result<BatchAnswer, Refusal>, Fault>;
+/// What a caller hears: the answer, or its call back if nobody began it.
+type Reply = Result<Answer, BatchCall>;
 
 /// Collects concurrent calls of one process.
 pub struct Batcher {
@@ -44,7 +46,7 @@ struct State {
 
 struct Waiting {
     call: BatchCall,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<Reply>,
 }
 
 /// When to wait for more callers: not after a wait in vain, and for longer the more often that happened.
@@ -86,6 +88,23 @@ impl Batcher {
 
     /// Carries out a call together with those that other callers make now.
     pub(crate) async fn submit(self: &Arc<Self>, runtime: &Handle, call: BatchCall) -> Outcome<BatchAnswer> {
+        let mut call = call;
+        loop {
+            match self.wait_in_line(runtime, call).await {
+                Ok(Ok(Ok(answer))) => return answer.map_err(Error::Refused),
+                Ok(Ok(Err(fault))) => return Err(fault.into()),
+                // The task ended with another caller's runtime.
+                Ok(Err(not_begun)) => call = not_begun,
+                Err(_) => return Err(lost("the task that carries out batches ended").into()),
+            }
+        }
+    }
+
+    async fn wait_in_line(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        call: BatchCall,
+    ) -> Result<Reply, oneshot::error::RecvError> {
         let (answer, answered) = oneshot::channel();
         let is_first = {
             let mut state = self.state();
@@ -99,11 +118,7 @@ impl Batcher {
         } else {
             self.arrived.notify_one();
         }
-        match answered.await {
-            Ok(Ok(answer)) => answer.map_err(Error::Refused),
-            Ok(Err(fault)) => Err(fault.into()),
-            Err(_) => Err(lost("the task that carries out batches ended").into()),
-        }
+        answered.await
     }
 
     /// Carries out batches until no call waits.
@@ -158,7 +173,7 @@ impl Batcher {
     }
 
     async fn carry_out(&self, runtime: &Handle, batch: Vec<Waiting>) {
-        let (calls, answers): (Vec<BatchCall>, Vec<oneshot::Sender<Answer>>) =
+        let (calls, answers): (Vec<BatchCall>, Vec<oneshot::Sender<Reply>>) =
             batch.into_iter().map(|waiting| (waiting.call, waiting.answer)).unzip();
         let calls = Arc::new(calls);
         let outcome = self.perform(runtime, Arc::clone(&calls)).await;
@@ -214,7 +229,7 @@ impl Batcher {
 }
 
 /// Lets the next caller start a task when this one ends before its time, as it does with its runtime, perhaps before it
-/// began. Callers that still wait are told that there is no answer.
+/// began. Callers that still wait get their calls back, to try again.
 struct Ending {
     batcher: Arc<Batcher>,
     is_early: bool,
@@ -225,14 +240,16 @@ impl Drop for Ending {
         if self.is_early {
             let mut state = self.batcher.state();
             state.is_running = false;
-            state.waiting.clear();
+            for waiting in state.waiting.drain(..) {
+                drop(waiting.answer.send(Err(waiting.call)));
+            }
         }
     }
 }
 
-fn send(answer: oneshot::Sender<Answer>, outcome: Answer) {
+fn send(answer: oneshot::Sender<Reply>, outcome: Answer) {
     // A caller that went away meanwhile: its call stands, as after a lost connection.
-    drop(answer.send(outcome));
+    drop(answer.send(Ok(outcome)));
 }
 
 fn no_outcome() -> Fault {

@@ -270,7 +270,7 @@ fn a_runtime_that_ends_takes_nobody_along() {
             let (store, tasks) = (store.clone(), vec![new(&format!("r{round}-{index}"))]);
             runtime.spawn(async move { store.perform(&Add { call: call(), tasks }).await.map(drop) });
         }
-        runtime.shutdown_background();
+        runtime.shutdown_timeout(std::time::Duration::from_secs(60));
         run(async {
             let tasks = vec![new(&format!("after-{round}"))];
             store.perform(&Add { call: call(), tasks }).await.unwrap();
