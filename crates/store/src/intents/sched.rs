@@ -14,7 +14,7 @@ use super::claim::{Choice, Claim, Grant, Wanted, choose, grant_next, let_in};
 use super::{Call, Cx, find_queue, write};
 use crate::fault::Outcome;
 use crate::store::Intent;
-use crate::tx::{AnyTx, Filter, ListFilter, QueueRow, Row, Tx};
+use crate::tx::{AnyTx, ClaimReads, Filter, ListFilter, Prefetch, QueueRow, Row, Tx};
 
 /// Grants leases in one transaction; none is no error.
 #[derive(Clone, Debug)]
@@ -45,6 +45,11 @@ impl Intent for Lease {
     type Output = Leased;
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Leased> {
+        if self.call.now.is_none() {
+            let (queue, limit, host) = (self.queue.as_str(), self.limit.unwrap_or(1), self.host.as_deref());
+            let claim = Some(ClaimReads { queue, limit, host, category: None });
+            tx.prefetch(&Prefetch { scope: &self.call.scope, claim, ..Prefetch::default() }).await?;
+        }
         let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;
         let ceiling = cx.policy(&self.queue).max_concurrent;
         let claim = Claim {
