@@ -153,7 +153,7 @@ fn version(rota: &Path) -> Result<String> {
     crate::postgres::output_of(command)
 }
 
-/// What else the machine does: its load averages, and how long a durable write takes.
+/// The state of the machine: its load averages, and how long a durable write takes.
 fn state(run: &Run) -> Result<String> {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_else(|_| "unknown".to_owned());
     let load = text.split(' ').take(3).collect::<Vec<_>>().join(" ");

@@ -28,7 +28,7 @@ pub struct Endpoint {
     stop: CancellationToken,
 }
 
-/// What is served beside the agents.
+/// The callers that an endpoint serves besides agents.
 pub enum Served {
     /// The HTTP API for the operator, with its policy file, the gates and the supervisor's cycles.
     Api(PathBuf, Gates, Option<Cycles>),

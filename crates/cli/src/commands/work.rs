@@ -83,7 +83,7 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     Ok(if has_all { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// What commands see of our environment. A key that the allow list leaves out is named, so that no agent fails silently.
+/// The environment that commands get. A key that the allow list leaves out is named, so that no agent fails silently.
 fn environment(common: &Common, named: Vec<String>) -> CliResult<Environment> {
     for name in &named {
         if name.is_empty() || name.contains(['=', '*', '\0']) || name.starts_with("ROTA_") {

@@ -55,7 +55,7 @@ pub fn listening(rota: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|url| !url.is_empty())
 }
 
-/// What a gateway is opened with.
+/// The parts that a gateway is opened with.
 pub struct Opening<'a> {
     pub cx: &'a Context,
     /// All of `rota.yml`, and where it is.

@@ -223,7 +223,7 @@ struct Shown {
     supervisor: Option<Standing>,
 }
 
-/// What holds calls and loops back: blocks, ramps, the budget.
+/// Everything that holds calls and loops back: blocks, ramps, the budget.
 fn gate_in_words(status: &Status, gate: Option<&Panel>) -> String {
     let mut text = String::new();
     for UpstreamWait { upstream, wait } in &status.waits {

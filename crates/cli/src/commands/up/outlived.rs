@@ -22,7 +22,7 @@ pub struct Agent {
     running_secs: u64,
 }
 
-/// What `rota status` shows without a daemon.
+/// The payload of `rota status` without a daemon.
 #[derive(Serialize)]
 pub struct Outlived {
     daemon: bool,
