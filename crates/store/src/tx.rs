@@ -2,9 +2,9 @@
 //! store; a store that can do several of them in one go may, as long as the conformance suite sees no difference.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventData, EventKind};
 use rota_core::obstacle::Stage;
 use rota_core::policy::GateLevel;
@@ -329,54 +329,53 @@ pub(crate) fn fields_differ(old: &Task, next: &Task) -> bool {
 macro_rules! tx {
     ($($(#[$doc:meta])* fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) -> $out:ty;)*) => {
         /// One transaction on a store. Dropping it without [`Tx::commit`] undoes it.
+        #[async_trait]
         pub trait Tx: Upkeep {
             $($(#[$doc])*
-            fn $name(&mut self $(, $arg: $type)*) -> impl Future<Output = Result<$out, Fault>> + Send;)*
+            async fn $name(&mut self $(, $arg: $type)*) -> Result<$out, Fault>;)*
 
             /// The decision's `now` by the store's clock, and the policy in force.
-            fn opening(
+            async fn opening(
                 &mut self,
                 scope: &str,
-            ) -> impl Future<Output = Result<(UnixMillis, Option<Arc<Published>>), Fault>> + Send {
-                async move { Ok((self.clock().await?, self.policy(scope).await?)) }
+            ) -> Result<(UnixMillis, Option<Arc<Published>>), Fault> {
+                Ok((self.clock().await?, self.policy(scope).await?))
             }
 
             /// Makes reads ahead. What it does not fetch is read when it is asked for.
-            fn prefetch(&mut self, _reads: &Prefetch<'_>) -> impl Future<Output = Result<(), Fault>> + Send {
-                async { Ok(()) }
+            async fn prefetch(&mut self, _reads: &Prefetch<'_>) -> Result<(), Fault> {
+                Ok(())
             }
 
             /// Reserves insertion numbers for so many new tasks.
-            fn reserve(&mut self, _count: usize) -> impl Future<Output = Result<(), Fault>> + Send {
-                async { Ok(()) }
+            async fn reserve(&mut self, _count: usize) -> Result<(), Fault> {
+                Ok(())
             }
 
             /// Adds an edge of a task that this transaction created, which cannot be there.
-            fn add_new_edge(
+            async fn add_new_edge(
                 &mut self,
                 scope: &str,
                 task: &TaskId,
                 blocker: &TaskId,
-            ) -> impl Future<Output = Result<(), Fault>> + Send {
-                async move { self.add_edge(scope, task, blocker).await.map(drop) }
+            ) -> Result<(), Fault> {
+                self.add_edge(scope, task, blocker).await.map(drop)
             }
 
             /// Replaces tasks whose count of blockers stays, each with its event, in this order.
-            fn move_on(&mut self, moved: &[Moved<'_>]) -> impl Future<Output = Result<(), Fault>> + Send {
-                async move {
+            async fn move_on(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
                     for moved in moved {
                         self.update(moved.old, moved.next, &moved.standing).await?;
                         self.append(&moved.event()).await?;
                     }
                     Ok(())
-                }
             }
 
             /// Whether it may change anything.
             fn writes(&self) -> bool;
 
             /// Makes it durable. A crash before this returns leaves all of it or nothing.
-            fn commit(self) -> impl Future<Output = Result<(), Fault>> + Send;
+            async fn commit(self) -> Result<(), Fault> where Self: Sized;
         }
 
         /// A transaction on whatever store was opened.
@@ -387,12 +386,13 @@ macro_rules! tx {
             Postgres(Box<PostgresTx>),
         }
 
+        #[async_trait]
         impl Tx for AnyTx {
             $(async fn $name(&mut self $(, $arg: $type)*) -> Result<$out, Fault> {
                 match self {
                     Self::Memory(tx) => tx.$name($($arg),*).await,
                     Self::Sqlite(tx) => tx.$name($($arg),*).await,
-                    Self::Postgres(tx) => Box::pin(tx.$name($($arg),*)).await,
+                    Self::Postgres(tx) => tx.$name($($arg),*).await,
                 }
             })*
 
@@ -400,21 +400,21 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.opening(scope).await,
                     Self::Sqlite(tx) => tx.opening(scope).await,
-                    Self::Postgres(tx) => Box::pin(tx.opening(scope)).await,
+                    Self::Postgres(tx) => tx.opening(scope).await,
                 }
             }
 
             async fn prefetch(&mut self, reads: &Prefetch<'_>) -> Result<(), Fault> {
                 match self {
                     Self::Memory(_) | Self::Sqlite(_) => Ok(()),
-                    Self::Postgres(tx) => Box::pin(tx.prefetch(reads)).await,
+                    Self::Postgres(tx) => tx.prefetch(reads).await,
                 }
             }
 
             async fn reserve(&mut self, count: usize) -> Result<(), Fault> {
                 match self {
                     Self::Memory(_) | Self::Sqlite(_) => Ok(()),
-                    Self::Postgres(tx) => Box::pin(tx.reserve(count)).await,
+                    Self::Postgres(tx) => tx.reserve(count).await,
                 }
             }
 
@@ -430,7 +430,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.move_on(moved).await,
                     Self::Sqlite(tx) => tx.move_on(moved).await,
-                    Self::Postgres(tx) => Box::pin(tx.move_on(moved)).await,
+                    Self::Postgres(tx) => tx.move_on(moved).await,
                 }
             }
 
@@ -446,7 +446,7 @@ macro_rules! tx {
                 match self {
                     Self::Memory(tx) => tx.commit().await,
                     Self::Sqlite(tx) => tx.commit().await,
-                    Self::Postgres(tx) => Box::pin(tx.commit()).await,
+                    Self::Postgres(tx) => tx.commit().await,
                 }
             }
         }

@@ -2,9 +2,9 @@
 //! carrying it elsewhere, taking old things out. Every transaction can do it; nothing here is on the way of a claim.
 
 use std::fmt;
-use std::future::Future;
 use std::str::FromStr;
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::{Fence, Status, Task, TaskId, UnixMillis};
 
@@ -110,11 +110,13 @@ pub struct Highest {
 macro_rules! upkeep {
     ($($(#[$doc:meta])* fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) -> $out:ty;)*) => {
         /// The part of a transaction that keeps a store in order.
+        #[async_trait]
         pub trait Upkeep: Send {
             $($(#[$doc])*
-            fn $name(&mut self $(, $arg: $type)*) -> impl Future<Output = Result<$out, Fault>> + Send;)*
+            async fn $name(&mut self $(, $arg: $type)*) -> Result<$out, Fault>;)*
         }
 
+        #[async_trait]
         impl Upkeep for AnyTx {
             $(async fn $name(&mut self $(, $arg: $type)*) -> Result<$out, Fault> {
                 match self {

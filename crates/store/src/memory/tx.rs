@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::obstacle::{Facts, ParentFact, Stage};
 use rota_core::rank::Rankable;
@@ -93,6 +94,7 @@ impl Drop for MemoryTx {
     }
 }
 
+#[async_trait]
 impl Tx for MemoryTx {
     fn writes(&self) -> bool {
         self.access == Access::Write

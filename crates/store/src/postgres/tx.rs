@@ -8,6 +8,7 @@ pub(super) use upkeep::{RETIRED, retired_fence};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::policy::GateLevel;
 use rota_core::rank::Rankable;
@@ -114,6 +115,7 @@ pub(super) fn ids(list: &[TaskId]) -> Vec<&str> {
     list.iter().map(TaskId::as_str).collect()
 }
 
+#[async_trait]
 impl Tx for PostgresTx {
     fn writes(&self) -> bool {
         self.access == Access::Write

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::policy::GateLevel;
 use rota_core::rank::Rankable;
@@ -126,6 +127,7 @@ fn json_list<T: serde::Serialize>(list: &[T]) -> Option<Json> {
     (!list.is_empty()).then(|| Json::of(&list))
 }
 
+#[async_trait]
 impl Tx for SqliteTx {
     fn writes(&self) -> bool {
         self.access == Access::Write

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::{Fence, Status, Task, TaskId, UnixMillis};
 
@@ -38,6 +39,7 @@ impl MemoryTx {
     }
 }
 
+#[async_trait]
 impl Upkeep for MemoryTx {
     async fn follow(
         &mut self,

@@ -5,6 +5,7 @@
 //! rows of transactions below the oldest one that is still open: nothing can be added there any more. It goes on in
 //! the order of (transaction, event), in windows of transactions, which a BRIN index finds without sorting the rest.
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
@@ -124,6 +125,7 @@ impl PostgresTx {
     }
 }
 
+#[async_trait]
 impl Upkeep for PostgresTx {
     async fn follow(
         &mut self,

@@ -1,6 +1,7 @@
 //! Keeping a SQLite file in order. Transactions commit in the order of their events here, so a follower's place is an
 //! event's number.
 
+use async_trait::async_trait;
 use rota_core::event::Event;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis};
 use rusqlite::params;
@@ -63,6 +64,7 @@ fn kept(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
     })
 }
 
+#[async_trait]
 impl Upkeep for SqliteTx {
     async fn follow(
         &mut self,
