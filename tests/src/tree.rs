@@ -58,6 +58,6 @@ impl SourceFile {
     /// Whether it is only there for tests.
     pub fn is_test(&self) -> bool {
         let in_tests = self.path.starts_with("tests/") || self.path.contains("/tests/");
-        in_tests || self.path.contains("/conformance/") || self.path.starts_with("crates/testbed/")
+        in_tests || self.path.starts_with("crates/conformance/") || self.path.starts_with("crates/testbed/")
     }
 }

@@ -81,10 +81,11 @@ fn only_the_store_knows_sql() {
 }
 
 /// A crate, and those of ours that it may use. Tests may use more.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("core", &[]),
     ("gate", &[]),
     ("store", &["rota-core"]),
+    ("conformance", &["rota-core", "rota-store"]),
     ("verbs", &["rota-core", "rota-store"]),
     ("door", &["rota-store"]),
     ("gateway", &["rota-core", "rota-store", "rota-door", "rota-gate"]),

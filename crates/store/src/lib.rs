@@ -6,8 +6,6 @@
 mod any;
 mod batcher;
 pub mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod crash;
 pub mod environment;
 pub mod fault;

@@ -170,7 +170,7 @@ impl Shared {
 }
 
 /// For tests of query plans: the statements of claiming and settling, each with the index that must serve it.
-#[cfg(feature = "conformance")]
+#[cfg(feature = "test-hooks")]
 #[doc(hidden)]
 pub fn statements() -> Vec<(&'static str, String, &'static str)> {
     sql::served()

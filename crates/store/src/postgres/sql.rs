@@ -367,7 +367,7 @@ pub const FINISHED: &str = select!(
        AND t.updated_at < $3 ORDER BY t.seq DESC LIMIT $4"
 );
 /// Name, text, and the index that must serve it.
-#[cfg(feature = "conformance")]
+#[cfg(feature = "test-hooks")]
 pub fn served() -> Vec<(&'static str, String, &'static str)> {
     let fixed: &[(&'static str, &str, &'static str)] = &[
         ("TASK", TASK, "tasks_scope_id_key"),

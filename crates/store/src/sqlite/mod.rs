@@ -138,7 +138,7 @@ impl SqliteStore {
     }
 
     /// For tests: the idle connections may let the file grow to so many pages, as if the disk were full then.
-    #[cfg(feature = "conformance")]
+    #[cfg(feature = "test-hooks")]
     #[doc(hidden)]
     pub fn limit_pages(&self, pages: u32) {
         for session in self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -149,7 +149,7 @@ impl SqliteStore {
 }
 
 /// For tests of query plans: the statements of claiming and settling, each with the index that must serve it.
-#[cfg(feature = "conformance")]
+#[cfg(feature = "test-hooks")]
 #[doc(hidden)]
 pub fn statements() -> Vec<(&'static str, &'static str, &'static str)> {
     [sql::SERVED, &sql::ForMany::served()].concat()

@@ -63,7 +63,7 @@ impl ForMany {
     }
 
     /// Those that search, as in [`SERVED`].
-    #[cfg(feature = "conformance")]
+    #[cfg(feature = "test-hooks")]
     pub fn served() -> Vec<(&'static str, &'static str, &'static str)> {
         let of = |many: &'static Self| {
             [
@@ -345,7 +345,7 @@ pub const GATE_TOKEN: &str =
     "SELECT hash, scope, task, level, made_at, expires_at FROM gate_tokens WHERE hash = ?1";
 
 /// Name, text, and what its plan must say of every table it reads.
-#[cfg(feature = "conformance")]
+#[cfg(feature = "test-hooks")]
 pub const SERVED: &[(&str, &str, &str)] = &[
     ("TASK", TASK, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),
     ("IN_CONTEXT, the task", IN_CONTEXT, "t sqlite_autoindex_tasks_1 (scope=? AND id=?)"),

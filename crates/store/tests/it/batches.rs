@@ -1,9 +1,9 @@
 //! Group commit: a batch equals its calls one after the other, and each caller hears the truth.
 
 use proptest::prelude::*;
+use rota_conformance::lab::{after, held, id, in_queue, new};
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, Task, TaskId};
-use rota_store::conformance::lab::{after, held, id, in_queue, new};
 use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewTask};
 use rota_store::intents::batch::{Batch, BatchCall};

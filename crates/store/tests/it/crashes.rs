@@ -2,10 +2,10 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use rota_conformance::lab::{after, at, claim, done, held, id, new};
+use rota_conformance::{Lab, Subject};
 use rota_core::transition::Command;
 use rota_core::{Policy, plan_sync};
-use rota_store::conformance::lab::{after, at, claim, done, held, id, new};
-use rota_store::conformance::{Lab, Subject};
 use rota_store::intents::Call;
 use rota_store::intents::add::Add;
 use rota_store::intents::edges::Block;

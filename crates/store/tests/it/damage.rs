@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
+use rota_conformance::check::find_disagreement;
+use rota_conformance::lab::{after, at, claim, new};
+use rota_conformance::program::Dice;
+use rota_conformance::{Lab, Snapshot};
 use rota_core::UnixMillis;
-use rota_store::conformance::check::find_disagreement;
-use rota_store::conformance::lab::{after, at, claim, new};
-use rota_store::conformance::program::Dice;
-use rota_store::conformance::{Lab, Snapshot};
 use rota_store::intents::Call;
 use rota_store::intents::add::Add;
 use rota_store::intents::policy::PublishPolicy;

@@ -1,7 +1,7 @@
 //! S10: at 100,000 rows every statement of claiming and settling is served from its index.
 
-use rota_store::conformance::Lab;
-use rota_store::conformance::lab::{after, at, new, of_kind};
+use rota_conformance::Lab;
+use rota_conformance::lab::{after, at, new, of_kind};
 use rota_store::sqlite::statements;
 use rusqlite::Connection;
 
@@ -73,5 +73,5 @@ fn every_statement_is_served_from_its_index() {
     check(&connection);
     let fresh = Connection::open(lab.store.path()).unwrap();
     check(&fresh);
-    assert_eq!(lab.ok(&rota_store::conformance::lab::claim(at(1), 3)).len(), 3);
+    assert_eq!(lab.ok(&rota_conformance::lab::claim(at(1), 3)).len(), 3);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rota_conformance::Subject;
 use rota_store::Store;
-use rota_store::conformance::Subject;
 use rota_store::postgres::PostgresStore;
 use rota_testbed::{Bouncer, Server};
 
@@ -98,5 +98,5 @@ impl Subject for Pooled {
 /// The whole suite, through the pooler.
 mod suite {
     use super::Pooled;
-    rota_store::conformance_suite!(Pooled);
+    rota_conformance::conformance_suite!(Pooled);
 }

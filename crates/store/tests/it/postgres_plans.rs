@@ -1,8 +1,8 @@
 //! S10 on PostgreSQL: at 100,000 rows every statement of claiming and settling is served from its index, also by the
 //! plan that is made once for all values.
 
+use rota_conformance::lab::{after, at, new, of_kind};
 use rota_store::Store;
-use rota_store::conformance::lab::{after, at, new, of_kind};
 use rota_store::intents::Call;
 use rota_store::intents::add::Add;
 use rota_store::postgres::statements;

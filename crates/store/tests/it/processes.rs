@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Barrier;
 
+use rota_conformance::check::{check_everything, grants_in_commit_order};
+use rota_conformance::lab::{at, claim, done, fail, holder, id, new};
+use rota_conformance::{Lab, Picture, Snapshot};
 use rota_core::lease::{Caller, LeaseId};
 use rota_core::policy::Policy;
 use rota_core::transition::Command;
 use rota_core::{Fence, Refusal, Status, TaskId, UnixMillis};
-use rota_store::conformance::check::{check_everything, grants_in_commit_order};
-use rota_store::conformance::lab::{at, claim, done, fail, holder, id, new};
-use rota_store::conformance::{Lab, Picture, Snapshot};
 use rota_store::intents::Call;
 use rota_store::intents::add::Add;
 use rota_store::intents::claim::{Grant, ReclaimExpired};
@@ -241,7 +241,7 @@ fn two_processes_settle_both_last_blockers() {
     pairs(&store);
     let child = |round: usize| {
         let (a, b) = (format!("a{round}"), format!("b{round}"));
-        rota_store::conformance::lab::after(&format!("c{round}"), &[&a, &b])
+        rota_conformance::lab::after(&format!("c{round}"), &[&a, &b])
     };
     ok(&store, &Add { call: call(), tasks: (0..ROUNDS).map(child).collect() });
     assert_eq!(ok(&store, &claim(at(1), 9_999)).len(), 2 * ROUNDS);

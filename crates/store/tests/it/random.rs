@@ -1,8 +1,8 @@
 //! C2, C3 on stores: random verbs, policies and clocks; all stores answer alike, step by step, and end alike.
 
 use proptest::prelude::*;
-use rota_store::conformance::Lab;
-use rota_store::conformance::program::{Dice, Tally, compare, told};
+use rota_conformance::Lab;
+use rota_conformance::program::{Dice, Tally, compare, told};
 use sha2::Digest;
 
 use crate::subjects::{Memory, Postgres, Sqlite};

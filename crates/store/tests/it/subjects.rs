@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-use rota_store::conformance::Subject;
+use rota_conformance::Subject;
 use rota_store::memory::MemoryStore;
 use rota_store::postgres::PostgresStore;
 use rota_store::sqlite::SqliteStore;

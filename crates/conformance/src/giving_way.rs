@@ -4,17 +4,17 @@ use rota_core::obstacle::Wait;
 use rota_core::transition::Command;
 use rota_core::{Caller, LeaseId, Refusal, Status, Task, UnixMillis};
 
-use super::Subject;
-use super::lab::{Lab, at, claim_of, id, ids, of_kind};
-use crate::intents::add::{NewPriority, NewTask};
-use crate::intents::blocks::{Blocks, EndLimited, NoteLimit, NoteSuccess, NotedLimit, QUOTA};
-use crate::intents::claim::ArtifactCheck;
-use crate::intents::iterate::{AwaitingArtifact, Begin};
-use crate::intents::not_passed::{AfterIteration, GaveWay, NotPassed};
-use crate::intents::policy::PauseQueue;
-use crate::intents::read::{Journal, Runners, Why};
-use crate::intents::upstreams::{Upstreams, block_of};
-use crate::tx::{BlockRow, EventFilter};
+use crate::Subject;
+use crate::lab::{Lab, at, claim_of, id, ids, of_kind};
+use rota_store::intents::add::{NewPriority, NewTask};
+use rota_store::intents::blocks::{Blocks, EndLimited, NoteLimit, NoteSuccess, NotedLimit, QUOTA};
+use rota_store::intents::claim::ArtifactCheck;
+use rota_store::intents::iterate::{AwaitingArtifact, Begin};
+use rota_store::intents::not_passed::{AfterIteration, GaveWay, NotPassed};
+use rota_store::intents::policy::PauseQueue;
+use rota_store::intents::read::{Journal, Runners, Why};
+use rota_store::intents::upstreams::{Upstreams, block_of};
+use rota_store::{BlockRow, EventFilter};
 
 const KINDS: [&str; 3] = ["ralph", "spec", "plain"];
 

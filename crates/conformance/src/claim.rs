@@ -7,17 +7,17 @@ use rota_core::rank;
 use rota_core::transition::Command;
 use rota_core::{Json, Refusal, Task, TaskId};
 
-use super::lab::{
+use crate::lab::{
     SCOPE, after, at, claim, claim_by_id, claim_of, done, held, holder, id, ids, in_queue, new, of_kind,
     specs, urgent,
 };
-use super::{Lab, Subject};
-use crate::fault::Outcome;
-use crate::intents::add::{NewPriority, NewTask};
-use crate::intents::claim::{Claim, ClaimById, Wanted};
-use crate::intents::default_policy;
-use crate::store::Intent;
-use crate::tx::{AnyTx, Standing, Tx};
+use crate::{Lab, Subject};
+use rota_store::Intent;
+use rota_store::Outcome;
+use rota_store::intents::add::{NewPriority, NewTask};
+use rota_store::intents::claim::{Claim, ClaimById, Wanted};
+use rota_store::intents::default_policy;
+use rota_store::{AnyTx, Standing, Tx};
 
 /// Changes fields that no verb changes yet: where a loop's folders are, how often it was tried, what it waits for.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ pub fn scores_and_the_guard_decide_inside_a_priority<S: Subject>(subject: &S) {
         (minute(500), vec!["plan", "plan2", "other", "ralph", "tired"]),
     ] {
         let picture = lab.picture(now);
-        assert_eq!(super::oracle::choice(&picture, &claim_of("loops", now, 9)), wanted, "at {now}");
+        assert_eq!(crate::oracle::choice(&picture, &claim_of("loops", now, 9)), wanted, "at {now}");
         let heads: Vec<&str> = picture.queues[0].heads[0].iter().map(|task| task.id.as_str()).collect();
         assert_eq!(heads[..3], wanted[..3], "at {now}");
     }
@@ -303,6 +303,6 @@ pub fn grants_bring_the_blockers_results<S: Subject>(subject: &S) {
 /// C2 on stores, P5: from 6 seeded backlogs of 60 tasks, every claim is what core would choose from all of them.
 pub fn random_backlogs_are_chosen_from_as_core_would<S: Subject>(subject: &S) {
     for seed in 0..6 {
-        super::program::drain(subject, seed);
+        crate::program::drain(subject, seed);
     }
 }

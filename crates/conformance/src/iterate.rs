@@ -3,14 +3,14 @@
 use rota_core::transition::{Command, RateLimit};
 use rota_core::{Refusal, Status};
 
-use super::Subject;
-use super::lab::{Lab, after, at, claim_of, held, holder, id, of_kind};
-use crate::fault::Error;
-use crate::intents::add::NewTask;
-use crate::intents::iterate::{
+use crate::Subject;
+use crate::lab::{Lab, after, at, claim_of, held, holder, id, of_kind};
+use rota_store::Error;
+use rota_store::intents::add::NewTask;
+use rota_store::intents::iterate::{
     AwaitingArtifact, Backlog, Begin, ChildrenAwaiting, Complete, Lapsed, NoteArtifacts,
 };
-use crate::intents::read::Show;
+use rota_store::intents::read::Show;
 
 fn begin(now: rota_core::UnixMillis, kinds: &[&str], limit: usize) -> Begin {
     let mut claim = claim_of("loops", now, limit);

@@ -3,10 +3,10 @@
 use rota_core::transition::Command;
 use rota_core::{LeaseId, Status, Task, UnixMillis};
 
-use super::lab::{at, held, id};
-use super::{Lab, Subject};
-use crate::intents::Call;
-use crate::intents::issues::{
+use crate::lab::{at, held, id};
+use crate::{Lab, Subject};
+use rota_store::intents::Call;
+use rota_store::intents::issues::{
     AddLocalIssue, Board, ClaimIssue, ClaimedIssue, CloseIssue, EditIssue, EditLocalIssue, Guard, Identify,
     KeepLeases, Mark, Note, NoteChange, NoteViolation, PinGovernance, Pinned, ReadRecord, ReopenIssue,
 };

@@ -12,23 +12,23 @@ use rota_core::{
     Fence, Json, Policy, QueuePolicy, Refusal, Status, Task, TaskId, UnixMillis, backoff::Backoff,
 };
 
-use super::claim::Amend;
-use super::lab::{SCOPE, at, claim_of, id};
-use super::{Lab, Picture, Subject};
-use crate::fault::{Error, Outcome};
-use crate::intents::add::{Add, NewPriority, NewTask};
-use crate::intents::claim::{Claim, ClaimById, ReclaimExpired, Wanted};
-use crate::intents::edges::{Block, Unblock};
-use crate::intents::edit::Edit;
-use crate::intents::iterate::Begin;
-use crate::intents::lease_plan::PlanLeases;
-use crate::intents::loops::{AddLoop, Cancel, Move, Reiterate, Tree};
-use crate::intents::not_passed::NotPassed;
-use crate::intents::plan_sync::PlanSync;
-use crate::intents::policy::{PauseQueue, PublishPolicy};
-use crate::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, Why};
-use crate::intents::sched::{Drain, Lease, ResetParked};
-use crate::intents::settle::{DeleteMany, Settle, Step};
+use crate::claim::Amend;
+use crate::lab::{SCOPE, at, claim_of, id};
+use crate::{Lab, Picture, Subject};
+use rota_store::intents::add::{Add, NewPriority, NewTask};
+use rota_store::intents::claim::{Claim, ClaimById, ReclaimExpired, Wanted};
+use rota_store::intents::edges::{Block, Unblock};
+use rota_store::intents::edit::Edit;
+use rota_store::intents::iterate::Begin;
+use rota_store::intents::lease_plan::PlanLeases;
+use rota_store::intents::loops::{AddLoop, Cancel, Move, Reiterate, Tree};
+use rota_store::intents::not_passed::NotPassed;
+use rota_store::intents::plan_sync::PlanSync;
+use rota_store::intents::policy::{PauseQueue, PublishPolicy};
+use rota_store::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, Why};
+use rota_store::intents::sched::{Drain, Lease, ResetParked};
+use rota_store::intents::settle::{DeleteMany, Settle, Step};
+use rota_store::{Error, Outcome};
 
 const QUEUES: [&str; 3] = ["tasks", "loops", "mine"];
 const KINDS: [Option<&str>; 4] = [None, Some("plan"), Some("ralph"), Some("x")];
@@ -377,7 +377,7 @@ fn tree<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis, picture:
     }
 }
 
-fn edit(dice: &mut Dice, call: crate::intents::Call) -> Edit {
+fn edit(dice: &mut Dice, call: rota_store::intents::Call) -> Edit {
     Edit {
         call,
         id: dice.id(),
@@ -425,7 +425,7 @@ fn look<S: Subject>(lab: &Lab<'_, S>, dice: &mut Dice, now: UnixMillis) -> Strin
 /// The ids that a claim decided by this number must grant, if it decides a claim.
 fn foreseen(word: u64, now: UnixMillis, picture: &Picture) -> Option<Vec<String>> {
     let mut dice = Dice::new(word);
-    (4..8).contains(&dice.below(VERBS)).then(|| super::oracle::choice(picture, &any_claim(&mut dice, now)))
+    (4..8).contains(&dice.below(VERBS)).then(|| crate::oracle::choice(picture, &any_claim(&mut dice, now)))
 }
 
 /// What a program came to: how often verbs were accepted and refused, and how many leases claims granted.
@@ -454,7 +454,7 @@ pub fn compare<A: Subject, B: Subject>(left: &Lab<'_, A>, right: &Lab<'_, B>, pr
         tally.granted += one.matches("Grant {").count();
         if let Some(wanted) = foreseen(*word, now, &before).filter(|_| !one.starts_with("refused: ")) {
             let after = left.picture(now);
-            let was = |id: &str| before.rows.get(&super::lab::id(id)).map(|row| row.task.fence);
+            let was = |id: &str| before.rows.get(&crate::lab::id(id)).map(|row| row.task.fence);
             let mut granted: Vec<String> = after
                 .rows
                 .values()
@@ -471,15 +471,15 @@ pub fn compare<A: Subject, B: Subject>(left: &Lab<'_, A>, right: &Lab<'_, B>, pr
             assert!(places.is_sorted() || wanted.len() < 2, "step {step} ({word}): granted in another order");
         }
         if step % 16 == 15 {
-            super::check_everything(&right.picture(now));
+            crate::check_everything(&right.picture(now));
         }
     }
     assert_eq!(left.picture(now).normal(), right.picture(now).normal());
     left.check();
     right.check();
     for now in [now, now.plus_ms(-3_600_000), now.plus_ms(3_600_000)] {
-        super::check_everything(&left.picture(now));
-        super::check_everything(&right.picture(now));
+        crate::check_everything(&left.picture(now));
+        crate::check_everything(&right.picture(now));
     }
     tally
 }
@@ -502,7 +502,7 @@ pub fn told<S: Subject>(lab: &Lab<'_, S>, program: &[u64]) -> String {
 /// What is shown before a claim is what claims would grant, ceilings apart.
 fn look_first<S: Subject>(lab: &Lab<'_, S>, claim: &Claim, now: UnixMillis) {
     let Claim { call, queue, limit, wanted, host, .. } = claim.clone();
-    let order = super::oracle::order(&lab.picture(now), claim);
+    let order = crate::oracle::order(&lab.picture(now), claim);
     let seen = lab.ok(&Peek { call, queue, limit, wanted, host });
     let seen: Vec<&str> = seen.claimable.iter().map(|view| view.task.id.as_str()).collect();
     assert_eq!(seen, order[..limit.min(order.len())], "peek at {now} with {claim:?}");

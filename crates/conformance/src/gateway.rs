@@ -4,14 +4,14 @@ use rota_core::obstacle::Wait;
 use rota_core::policy::GateLevel;
 use rota_core::{Status, UnixMillis};
 
-use super::lab::{at, claim, done, held, id, new, of_kind};
-use super::{Lab, Subject};
-use crate::intents::add::{NewPriority, NewTask};
-use crate::intents::blocks::{KeepBlock, NoteBudget, Unblock, UpstreamWaits};
-use crate::intents::gateway::{
+use crate::lab::{at, claim, done, held, id, new, of_kind};
+use crate::{Lab, Subject};
+use rota_store::intents::add::{NewPriority, NewTask};
+use rota_store::intents::blocks::{KeepBlock, NoteBudget, Unblock, UpstreamWaits};
+use rota_store::intents::gateway::{
     FindGateToken, LevelOfLease, MakeGateToken, NoteUsage, ParkSpent, Used, day_of,
 };
-use crate::tx::{UsageFilter, UsageRow};
+use rota_store::{UsageFilter, UsageRow};
 
 /// What is used is added up per task, day, upstream and model.
 pub fn usage_adds_up<S: Subject>(subject: &S) {
@@ -65,7 +65,7 @@ pub fn leases_have_a_level<S: Subject>(subject: &S) {
         lab.ok(&ask).map(|held| held.level)
     };
     assert_eq!(level("urgent", 1), None, "not held");
-    lab.claimed(&crate::intents::claim::Claim { queue: "loops".into(), ..claim(at(1), 9) });
+    lab.claimed(&rota_store::intents::claim::Claim { queue: "loops".into(), ..claim(at(1), 9) });
     lab.take(at(1), "slow");
     for (task, expected) in [
         ("urgent", GateLevel::Critical),
@@ -80,7 +80,7 @@ pub fn leases_have_a_level<S: Subject>(subject: &S) {
     assert_eq!(level("urgent", 1), None, "ended");
     assert_eq!(level("nobody", 1), None);
     lab.add(at(3), &[below("child", "urgent")]);
-    lab.claimed(&crate::intents::claim::Claim { queue: "loops".into(), ..claim(at(4), 9) });
+    lab.claimed(&rota_store::intents::claim::Claim { queue: "loops".into(), ..claim(at(4), 9) });
     assert_eq!(level("child", 1), Some(GateLevel::Critical), "the parent's");
 }
 

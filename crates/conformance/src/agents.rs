@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use rota_core::{Refusal, UnixMillis};
 
-use super::lab::{SCOPE, after, at, claim, done, held, id, new};
-use super::{Lab, Snapshot, Subject, check_everything};
-use crate::fault::Outcome;
-use crate::intents::Call;
-use crate::intents::add::Add;
-use crate::intents::agents::{DeregisterAgent, ListAgents, RegisterAgent};
-use crate::intents::claim::{Claim, ReclaimExpired};
-use crate::intents::edges::Block;
-use crate::intents::policy::{CurrentPolicy, PauseQueue, PublishPolicy};
-use crate::intents::settle::Settle;
-use crate::store::{Access, Intent};
-use crate::tx::{AnyTx, BlockRow, Tx};
+use crate::lab::{SCOPE, after, at, claim, done, held, id, new};
+use crate::{Lab, Snapshot, Subject, check_everything};
+use rota_store::Outcome;
+use rota_store::intents::Call;
+use rota_store::intents::add::Add;
+use rota_store::intents::agents::{DeregisterAgent, ListAgents, RegisterAgent};
+use rota_store::intents::claim::{Claim, ReclaimExpired};
+use rota_store::intents::edges::Block;
+use rota_store::intents::policy::{CurrentPolicy, PauseQueue, PublishPolicy};
+use rota_store::intents::settle::Settle;
+use rota_store::{Access, Intent};
+use rota_store::{AnyTx, BlockRow, Tx};
 
 /// Four hex digits, unique in the scope; newest first; deregistering again is fine, an unknown one is refused.
 pub fn agents_register_and_stop<S: Subject>(subject: &S) {
@@ -91,7 +91,7 @@ pub fn scopes_do_not_see_each_other<S: Subject>(subject: &S) {
     assert_eq!(lab.claim(at(1), 9), ["a"]);
     lab.ok(&PauseQueue { call: lab.call(at(1)), queue: "tasks".into(), paused: true });
     let granted = lab.ok(&Claim { call: other(), ..claim(at(1), 9) });
-    assert_eq!(super::lab::ids(&granted), ["b", "c"]);
+    assert_eq!(crate::lab::ids(&granted), ["b", "c"]);
     lab.must(at(2), "a", done(held("a", 1)));
     let settled = lab.ok(&Settle::one(other(), id("b"), done(held("b", 1))));
     assert!(settled.steps[0].is_ok());

@@ -5,15 +5,15 @@ use rota_core::event::EventKind;
 use rota_core::transition::{Command, Verb};
 use rota_core::{Refusal, UnixMillis};
 
-use super::lab::{SCOPE, after, at, claim, claim_by_id, done, fail, held, holder, id, new};
-use super::{Lab, Subject};
-use crate::fault::{Error, Outcome};
-use crate::intents::Call;
-use crate::intents::add::Add;
-use crate::intents::policy::PauseQueue;
-use crate::intents::read::{Journal, Peek, PlanStatus, Runners, Why};
-use crate::store::{Access, Intent, Store};
-use crate::tx::{AnyTx, EventFilter};
+use crate::lab::{SCOPE, after, at, claim, claim_by_id, done, fail, held, holder, id, new};
+use crate::{Lab, Subject};
+use rota_store::intents::Call;
+use rota_store::intents::add::Add;
+use rota_store::intents::policy::PauseQueue;
+use rota_store::intents::read::{Journal, Peek, PlanStatus, Runners, Why};
+use rota_store::{Access, Intent, Store};
+use rota_store::{AnyTx, EventFilter};
+use rota_store::{Error, Outcome};
 
 fn words<S: Subject>(lab: &Lab<'_, S>) -> Vec<&'static str> {
     lab.picture(at(0)).events.iter().map(|event| event.kind.word()).collect()

@@ -2,13 +2,13 @@
 
 use rota_core::{Caller, Refusal, Status};
 
-use super::lab::{after, at, done, holder, id, in_queue, new, urgent};
-use super::{Lab, Subject};
-use crate::intents::add::NewTask;
-use crate::intents::edit::{Edit, FORCED};
-use crate::intents::read::Journal;
-use crate::intents::settle::DeleteMany;
-use crate::tx::EventFilter;
+use crate::lab::{after, at, done, holder, id, in_queue, new, urgent};
+use crate::{Lab, Subject};
+use rota_store::EventFilter;
+use rota_store::intents::add::NewTask;
+use rota_store::intents::edit::{Edit, FORCED};
+use rota_store::intents::read::Journal;
+use rota_store::intents::settle::DeleteMany;
 
 fn edit<S: Subject>(lab: &Lab<'_, S>, now: i64, name: &str) -> Edit {
     let call = lab.call(at(now));

@@ -4,15 +4,15 @@ use rota_core::obstacle::{Obstacle, Reason, Wait};
 use rota_core::transition::Command;
 use rota_core::{Refusal, Status, TaskId, UnixMillis};
 
-use super::claim::Amend;
-use super::lab::{
+use crate::claim::Amend;
+use crate::lab::{
     after, at, claim, claim_by_id, claim_of, done, fail, holder, id, new, of_kind, specs, urgent,
 };
-use super::{Lab, Subject};
-use crate::intents::add::NewTask;
-use crate::intents::claim::{Claim, Wanted};
-use crate::intents::overview::{Glance, Overview, Page};
-use crate::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, TaskView, Why};
+use crate::{Lab, Subject};
+use rota_store::intents::add::NewTask;
+use rota_store::intents::claim::{Claim, Wanted};
+use rota_store::intents::overview::{Glance, Overview, Page};
+use rota_store::intents::read::{Blockers, List, Peek, PlanStatus, Runners, Show, TaskView, Why};
 
 fn peek<S: Subject>(lab: &Lab<'_, S>, queue: &str, now: UnixMillis, limit: usize) -> Peek {
     Peek { call: lab.call(now), queue: queue.into(), limit, wanted: Wanted::default(), host: None }
@@ -30,7 +30,7 @@ pub fn peek_shows_what_claims_would_grant<S: Subject>(subject: &S) {
         let name = format!("t{number:02}");
         let not_before = (number % 3 == 1).then(|| at(i64::from(number) * 400));
         let kind = kinds[number as usize % 4];
-        let priority = crate::intents::add::NewPriority::Given(number % 2);
+        let priority = rota_store::intents::add::NewPriority::Given(number % 2);
         lab.add(
             at(i64::from(number) * 600),
             &[NewTask { not_before, priority, ..of_kind(&name, "loops", kind) }],
@@ -38,7 +38,7 @@ pub fn peek_shows_what_claims_would_grant<S: Subject>(subject: &S) {
     }
     lab.add(at(0), &[NewTask { deps: vec![id("t00")], ..of_kind("blocked", "loops", "plan") }]);
     for now in [at(0), at(700), at(3_700), at(4_400), at(9_000)] {
-        let order = super::oracle::order(&lab.picture(now), &claim_of("loops", now, 99));
+        let order = crate::oracle::order(&lab.picture(now), &claim_of("loops", now, 99));
         for limit in [0, 1, 2, 3, 5, 8, 20] {
             let seen = lab.ok(&peek(&lab, "loops", now, limit));
             assert_eq!(names(&seen.claimable), order[..limit.min(order.len())], "at {now}, {limit}");
@@ -47,7 +47,7 @@ pub fn peek_shows_what_claims_would_grant<S: Subject>(subject: &S) {
     lab.claimed(&claim_of("loops", at(4_400), 2));
     let seen = lab.ok(&peek(&lab, "loops", at(4_400), 99));
     assert_eq!(seen.active.len(), 2);
-    let order = super::oracle::order(&lab.picture(at(4_400)), &claim_of("loops", at(4_400), 99));
+    let order = crate::oracle::order(&lab.picture(at(4_400)), &claim_of("loops", at(4_400), 99));
     assert_eq!(names(&seen.claimable), order);
     lab.check();
 }

@@ -5,11 +5,11 @@ use rota_core::policy::Counts;
 use rota_core::transition::{Command, LOST_REASON, RateLimit};
 use rota_core::{Policy, Refusal, Status, UnixMillis};
 
-use super::lab::{at, claim, claim_by_id, claim_of, done, fail, held, holder, id, in_queue, new, of_kind};
-use super::{Lab, Subject};
-use crate::intents::add::NewTask;
-use crate::intents::claim::Claim;
-use crate::intents::policy::{PauseQueue, PublishPolicy};
+use crate::lab::{at, claim, claim_by_id, claim_of, done, fail, held, holder, id, in_queue, new, of_kind};
+use crate::{Lab, Subject};
+use rota_store::intents::add::NewTask;
+use rota_store::intents::claim::Claim;
+use rota_store::intents::policy::{PauseQueue, PublishPolicy};
 
 /// P4: a lost attempt counts, cools down 1, 2, 4 s, and this claim does not get it.
 pub fn a_lost_attempt_is_counted_and_backs_off<S: Subject>(subject: &S) {
@@ -230,7 +230,7 @@ pub fn more_cooling_tasks_than_a_batch<S: Subject>(subject: &S) {
     // The most urgent one is the last to be due.
     let task = |number: u32| NewTask {
         not_before: Some(at(i64::from(number))),
-        ..super::lab::urgent(&format!("t{number:04}"), MANY - number)
+        ..crate::lab::urgent(&format!("t{number:04}"), MANY - number)
     };
     lab.add(at(-1), &(0..MANY).map(task).collect::<Vec<_>>());
     assert_eq!(lab.claim(at(-1), 9), Vec::<String>::new());

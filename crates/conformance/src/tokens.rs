@@ -2,15 +2,15 @@
 
 use rota_core::{LeaseId, Refusal, Status, Task, TaskId, UnixMillis, limits};
 
-use super::lab::{after, at, claim_by_id, done, holder, id, in_queue, new};
-use super::{Lab, Subject};
-use crate::intents::Call;
-use crate::intents::add::{Add, NewTask};
-use crate::intents::claim::ClaimById;
-use crate::intents::iterate::Complete;
-use crate::intents::lease_token::{CreateLinked, CurrentLease, Kinship, LeaseLookup};
-use crate::intents::loops::AddLoop;
-use crate::intents::read::Show;
+use crate::lab::{after, at, claim_by_id, done, holder, id, in_queue, new};
+use crate::{Lab, Subject};
+use rota_store::intents::Call;
+use rota_store::intents::add::{Add, NewTask};
+use rota_store::intents::claim::ClaimById;
+use rota_store::intents::iterate::Complete;
+use rota_store::intents::lease_token::{CreateLinked, CurrentLease, Kinship, LeaseLookup};
+use rota_store::intents::loops::AddLoop;
+use rota_store::intents::read::Show;
 
 /// CONTRACTS 1: an intent that writes takes no `now` that the store's clock has not reached; one that reads does.
 pub fn a_future_now_is_only_for_reading<S: Subject>(subject: &S) {

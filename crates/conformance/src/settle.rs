@@ -5,11 +5,11 @@ use rota_core::status::Outcome;
 use rota_core::transition::{Command, RateLimit, Verb};
 use rota_core::{Json, Refusal, Status};
 
-use super::lab::{after, at, claim, claim_of, done, fail, held, holder, id, ids, new};
-use super::{Lab, Subject};
-use crate::intents::Call;
-use crate::intents::claim::Claim;
-use crate::intents::settle::{Settle, Step};
+use crate::lab::{after, at, claim, claim_of, done, fail, held, holder, id, ids, new};
+use crate::{Lab, Subject};
+use rota_store::intents::Call;
+use rota_store::intents::claim::Claim;
+use rota_store::intents::settle::{Settle, Step};
 
 /// P2: each step of a batch is accepted or refused by itself; a late one does not undo the others.
 pub fn a_batch_settles_each_step_by_itself<S: Subject>(subject: &S) {

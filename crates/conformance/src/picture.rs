@@ -8,10 +8,10 @@ use rota_core::event::Event;
 use rota_core::rank::{self, Rankable};
 use rota_core::{Task, TaskId, UnixMillis};
 
-use crate::fault::Outcome;
-use crate::intents::default_policy;
-use crate::store::{Access, Intent};
-use crate::tx::{
+use rota_store::Outcome;
+use rota_store::intents::default_policy;
+use rota_store::{Access, Intent};
+use rota_store::{
     AgentRow, AnyTx, EventFilter, Filter, HeadQuery, ListFilter, PolicyRow, Published, QueueRow, Ranked, Row,
     StatusCount, Tx,
 };

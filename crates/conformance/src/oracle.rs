@@ -7,9 +7,9 @@ use rota_core::rank::{self, Rankable};
 use rota_core::transition::{self, Command};
 use rota_core::{Status, Task};
 
-use super::check::obstacles_of;
-use super::picture::{Picture, QueuePicture};
-use crate::intents::claim::Claim;
+use crate::check::obstacles_of;
+use crate::picture::{Picture, QueuePicture};
+use rota_store::intents::claim::Claim;
 
 /// The ids that the claim must grant, in order.
 pub fn choice(picture: &Picture, claim: &Claim) -> Vec<String> {

@@ -3,11 +3,11 @@
 use rota_core::transition::Command;
 use rota_core::{Fence, Json, Refusal, Status};
 
-use super::lab::{after, at, done, fail, held, holder, id, in_queue, new, urgent};
-use super::{Lab, Subject};
-use crate::intents::add::{Add, NewPriority, NewTask, Past};
-use crate::intents::edges::{Block, Unblock};
-use crate::intents::rehearse::Rehearse;
+use crate::lab::{after, at, done, fail, held, holder, id, in_queue, new, urgent};
+use crate::{Lab, Subject};
+use rota_store::intents::add::{Add, NewPriority, NewTask, Past};
+use rota_store::intents::edges::{Block, Unblock};
+use rota_store::intents::rehearse::Rehearse;
 
 /// A new task is open, numbered, stamped, and has its queue's default priority.
 pub fn adding_fills_in_what_the_queue_says<S: Subject>(subject: &S) {
@@ -250,9 +250,9 @@ pub fn a_long_chain_and_a_wide_fan<S: Subject>(subject: &S) {
     let Refusal::WouldCycle { path } = lab.refused(&closing) else { panic!("it closes a circle") };
     assert_eq!(path.len(), CHAIN + 1);
     lab.add(at(2), &(0..FAN).map(|number| after(&format!("f{number}"), &["n0000"])).collect::<Vec<_>>());
-    assert_eq!(lab.ok(&super::lab::claim(at(3), 10)).len(), 1);
-    lab.must(at(3), "n0000", done(super::lab::held("n0000", 1)));
-    assert_eq!(lab.ok(&super::lab::claim(at(4), 9_999)).len(), FAN + 1);
+    assert_eq!(lab.ok(&crate::lab::claim(at(3), 10)).len(), 1);
+    lab.must(at(3), "n0000", done(crate::lab::held("n0000", 1)));
+    assert_eq!(lab.ok(&crate::lab::claim(at(4), 9_999)).len(), FAN + 1);
     let picture = lab.picture(at(4));
     assert!(picture.rows.values().all(|row| row.open_blockers <= 1));
 }

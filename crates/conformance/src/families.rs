@@ -4,14 +4,14 @@ use rota_core::obstacle::Obstacle;
 use rota_core::transition::{Command, Verb};
 use rota_core::{LeaseId, Refusal, Status, Task, UnixMillis};
 
-use super::Subject;
-use super::lab::{Lab, at, claim_of, done, held, holder, id, of_kind};
-use crate::intents::add::{Add, NewPriority, NewTask};
-use crate::intents::iterate::Begin;
-use crate::intents::loops::{AddLoop, Cancel, Move, Reiterate, ShowLoop, Tree, TreeLine};
-use crate::intents::read::Journal;
-use crate::intents::settle::DeleteMany;
-use crate::tx::EventFilter;
+use crate::Subject;
+use crate::lab::{Lab, at, claim_of, done, held, holder, id, of_kind};
+use rota_store::EventFilter;
+use rota_store::intents::add::{Add, NewPriority, NewTask};
+use rota_store::intents::iterate::Begin;
+use rota_store::intents::loops::{AddLoop, Cancel, Move, Reiterate, ShowLoop, Tree, TreeLine};
+use rota_store::intents::read::Journal;
+use rota_store::intents::settle::DeleteMany;
 
 fn below(name: &str, parent: &str, kind: &str) -> NewTask {
     NewTask { parent: Some(id(parent)), priority: NewPriority::Unset, ..of_kind(name, "loops", kind) }
@@ -179,9 +179,10 @@ pub fn a_tree_moves_as_a_whole<S: Subject>(subject: &S) {
     lab.must(at(9), "r1", Command::Release { caller: held("r1", 1) });
     let changed = lab.ok(&to(at(10), "s2", "two"));
     assert_eq!((changed.task.host.as_deref(), changed.below.len()), (Some("two"), 6));
-    let elsewhere = crate::intents::claim::Claim { host: Some("one".into()), ..claim_of("loops", at(11), 9) };
+    let elsewhere =
+        rota_store::intents::claim::Claim { host: Some("one".into()), ..claim_of("loops", at(11), 9) };
     assert_eq!(lab.claimed(&elsewhere), ["other"]);
-    let here = crate::intents::claim::Claim { host: Some("two".into()), ..claim_of("loops", at(12), 9) };
+    let here = rota_store::intents::claim::Claim { host: Some("two".into()), ..claim_of("loops", at(12), 9) };
     assert_eq!(lab.claimed(&here), ["r1", "r2", "s2"]);
     assert!(matches!(lab.refused(&to(at(13), "nobody", "two")), Refusal::TaskNotFound { .. }));
     lab.check();

@@ -4,9 +4,9 @@ use rota_core::glob::Globs;
 use rota_core::transition::Command;
 use rota_core::{Refusal, Status, UnixMillis, plan_sync};
 
-use super::lab::{after, at, claim, done, fail, held, holder, id, in_queue, new};
-use super::{Lab, Subject};
-use crate::intents::plan_sync::{PlanCounts, PlanSync};
+use crate::lab::{after, at, claim, done, fail, held, holder, id, in_queue, new};
+use crate::{Lab, Subject};
+use rota_store::intents::plan_sync::{PlanCounts, PlanSync};
 
 fn sync<S: Subject>(lab: &Lab<'_, S>, now: UnixMillis, text: &str) -> PlanSync {
     let lines = plan_sync::read(text.as_bytes()).unwrap().lines;

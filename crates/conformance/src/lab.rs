@@ -5,16 +5,16 @@ use rota_core::lease::{Caller, LeaseId};
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Policy, Refusal, Task, TaskId, UnixMillis};
 
-use super::{Picture, Snapshot, Subject, check_everything};
-use crate::fault::{Error, Outcome};
-use crate::intents::Call;
-use crate::intents::add::{Add, NewPriority, NewTask};
-use crate::intents::claim::{Claim, ClaimById, Grant, ReclaimExpired, Wanted};
-use crate::intents::edges::{Block, Unblock};
-use crate::intents::policy::PublishPolicy;
-use crate::intents::read::Show;
-use crate::intents::settle::{Settle, Step};
-use crate::store::{Intent, Store};
+use crate::{Picture, Snapshot, Subject, check_everything};
+use rota_store::intents::Call;
+use rota_store::intents::add::{Add, NewPriority, NewTask};
+use rota_store::intents::claim::{Claim, ClaimById, Grant, ReclaimExpired, Wanted};
+use rota_store::intents::edges::{Block, Unblock};
+use rota_store::intents::policy::PublishPolicy;
+use rota_store::intents::read::Show;
+use rota_store::intents::settle::{Settle, Step};
+use rota_store::{Error, Outcome};
+use rota_store::{Intent, Store};
 
 /// The scope that tests work in.
 pub const SCOPE: &str = "default";
@@ -178,7 +178,7 @@ impl<'a, S: Subject> Lab<'a, S> {
     #[track_caller]
     pub fn claimed(&self, claim: &Claim) -> Vec<String> {
         let now = claim.call.now.unwrap();
-        let wanted = super::oracle::choice(&self.picture(now), claim);
+        let wanted = crate::oracle::choice(&self.picture(now), claim);
         let granted = self.ok(claim);
         let granted: Vec<String> = granted.iter().map(|grant| grant.task.id.to_string()).collect();
         assert_eq!(granted, wanted, "the store chose otherwise than core at {now}");

@@ -8,8 +8,8 @@ use rota_core::rank::{self, Rankable};
 use rota_core::transition::Verb;
 use rota_core::{Policy, Status, Task, TaskId};
 
-use super::picture::{HEADS, LEVELS, Picture, QueuePicture};
-use crate::intents::default_policy;
+use crate::picture::{HEADS, LEVELS, Picture, QueuePicture};
+use rota_store::intents::default_policy;
 
 /// Panics at the first disagreement.
 #[track_caller]

@@ -3,12 +3,12 @@
 use rota_core::transition::Command;
 use rota_core::{Caller, Status, Task};
 
-use super::Subject;
-use super::lab::{Lab, at, claim_of, holder, id, of_kind};
-use crate::intents::add::{NewPriority, NewTask};
-use crate::intents::edit::Edit;
-use crate::intents::iterate::{Begin, Complete};
-use crate::intents::loops::Reiterate;
+use crate::Subject;
+use crate::lab::{Lab, at, claim_of, holder, id, of_kind};
+use rota_store::intents::add::{NewPriority, NewTask};
+use rota_store::intents::edit::Edit;
+use rota_store::intents::iterate::{Begin, Complete};
+use rota_store::intents::loops::Reiterate;
 
 fn unset(name: &str, parent: Option<&str>) -> NewTask {
     let parent = parent.map(id);

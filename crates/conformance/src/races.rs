@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rota_core::transition::Command;
 use rota_core::{Refusal, Status, UnixMillis};
 
-use super::check::grants_in_commit_order;
-use super::lab::{after, at, claim, claim_by_id, done, held, holder, id, new};
-use super::{Lab, Subject, check_everything};
-use crate::fault::Error;
-use crate::intents::add::{Add, NewTask};
-use crate::intents::claim::Claim;
-use crate::intents::edges::Block;
-use crate::intents::read::{Journal, Show};
-use crate::tx::EventFilter;
+use crate::check::grants_in_commit_order;
+use crate::lab::{after, at, claim, claim_by_id, done, held, holder, id, new};
+use crate::{Lab, Subject, check_everything};
+use rota_store::Error;
+use rota_store::EventFilter;
+use rota_store::intents::add::{Add, NewTask};
+use rota_store::intents::claim::Claim;
+use rota_store::intents::edges::Block;
+use rota_store::intents::read::{Journal, Show};
 
 /// Rounds of a race; the long command asks for more.
 fn rounds<S: Subject>(subject: &S) -> usize {
@@ -265,7 +265,7 @@ pub fn deleting_a_parent_while_children_come<S: Subject>(subject: &S) {
             },
         );
         let is_left =
-            |row: &crate::tx::Row| !row.task.status.is_finished() && row.task.parent == Some(id(&parent));
+            |row: &rota_store::Row| !row.task.status.is_finished() && row.task.parent == Some(id(&parent));
         assert!(!lab.picture(at(1)).rows.values().any(is_left), "round {round}");
     }
     finish(&lab);

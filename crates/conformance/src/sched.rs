@@ -3,14 +3,14 @@
 use rota_core::transition::Command;
 use rota_core::{Status, Task, UnixMillis};
 
-use super::check::ceilings_hold;
-use super::lab::{after, at, claim_by_id, claim_of, done, fail, held, holder, id, in_queue, new, of_kind};
-use super::program::{Dice, policy};
-use super::{Lab, Subject};
-use crate::intents::add::{NewPriority, NewTask};
-use crate::intents::lease_plan::{LISTED, LeasePlan, PlanLeases, Skip};
-use crate::intents::policy::{PauseQueue, PublishPolicy};
-use crate::intents::sched::{Drain, Drained, Lease, Leased, ResetParked};
+use crate::check::ceilings_hold;
+use crate::lab::{after, at, claim_by_id, claim_of, done, fail, held, holder, id, in_queue, new, of_kind};
+use crate::program::{Dice, policy};
+use crate::{Lab, Subject};
+use rota_store::intents::add::{NewPriority, NewTask};
+use rota_store::intents::lease_plan::{LISTED, LeasePlan, PlanLeases, Skip};
+use rota_store::intents::policy::{PauseQueue, PublishPolicy};
+use rota_store::intents::sched::{Drain, Drained, Lease, Leased, ResetParked};
 
 fn plan<S: Subject>(lab: &Lab<'_, S>, queue: &str, seconds: i64, limit: Option<usize>) -> LeasePlan {
     lab.ok(&PlanLeases { call: lab.call(at(seconds)), queue: queue.into(), limit, host: None })

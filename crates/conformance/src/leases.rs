@@ -4,9 +4,9 @@ use rota_core::lease::{Caller, LeaseId};
 use rota_core::transition::{Command, RateLimit};
 use rota_core::{Fence, Refusal, Status};
 
-use super::lab::{at, claim, done, fail, held, holder, id, in_queue, new};
-use super::{Lab, Subject};
-use crate::intents::claim::Claim;
+use crate::lab::{at, claim, done, fail, held, holder, id, in_queue, new};
+use crate::{Lab, Subject};
+use rota_store::intents::claim::Claim;
 
 /// The four verbs of a worker, and the rest that end a lease, all by the same caller.
 fn all_verbs(caller: &Caller) -> Vec<Command> {

@@ -3,10 +3,10 @@
 use rota_core::event::EventKind;
 use rota_core::{Policy, Refusal};
 
-use super::lab::{at, claim_of, done, held, in_queue, new, of_kind};
-use super::{Lab, Subject};
-use crate::intents::policy::{CurrentPolicy, PublishPolicy};
-use crate::intents::{default_policy, policy_version};
+use crate::lab::{at, claim_of, done, held, in_queue, new, of_kind};
+use crate::{Lab, Subject};
+use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
+use rota_store::intents::{default_policy, policy_version};
 
 fn parsed(document: &str) -> Policy {
     Policy::parse(document).unwrap()
@@ -18,7 +18,7 @@ pub fn publishing_versions_and_conflicts<S: Subject>(subject: &S) {
     let current = || lab.ok(&CurrentPolicy { call: lab.call(at(0)) });
     assert_eq!((current().0.version.clone(), current().1.len()), (default_policy().version.clone(), 0));
     let publish = |document: &str, based_on: Option<&str>| PublishPolicy {
-        call: crate::intents::Call { actor: Some("me".into()), ..lab.call(at(5)) },
+        call: rota_store::intents::Call { actor: Some("me".into()), ..lab.call(at(5)) },
         policy: parsed(document),
         based_on: based_on.map(str::to_owned),
     };

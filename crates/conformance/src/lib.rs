@@ -1,7 +1,7 @@
 //! One suite for every store: what any of them must do, written once, run by each.
 //!
-//! A store's tests implement [`Subject`] and say `rota_store::conformance_suite!(subject)`, which makes one `#[test]`
-//! per case. Nothing in here knows which store it runs on, and no future is expected to be ready at once.
+//! A store's tests implement [`Subject`] and call `rota_conformance::conformance_suite!(subject)`, which makes one
+//! `#[test]` per case. Nothing in here knows which store it runs on, and no future is expected to be ready at once.
 //!
 //! | to find out | look at |
 //! |---|---|
@@ -40,7 +40,7 @@ pub mod tokens;
 
 use std::future::Future;
 
-use crate::store::Store;
+use rota_store::Store;
 
 pub use check::check_everything;
 pub use lab::Lab;
@@ -273,8 +273,31 @@ macro_rules! conformance_tests {
             use super::*;
             $(#[test]
             fn $case() {
-                $crate::conformance::$theme::$case(&$subject);
+                $crate::$theme::$case(&$subject);
             })*
         })*
     };
+}
+
+#[cfg(test)]
+mod tests {
+    /// The suite's list names every case, that is, every public function whose only argument is a subject.
+    #[test]
+    fn the_suite_names_every_case() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let list = std::fs::read_to_string(folder.join("lib.rs")).unwrap();
+        let mut cases = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            for line in text.lines().filter(|line| line.ends_with("<S: Subject>(subject: &S) {")) {
+                let name = line.trim_start_matches("pub fn ").split('<').next().unwrap();
+                assert!(
+                    list.lines().any(|listed| listed.trim() == name),
+                    "{name} is not in the suite's list"
+                );
+                cases += 1;
+            }
+        }
+        assert!(cases > 60, "{cases} cases were found");
+    }
 }
