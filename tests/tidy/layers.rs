@@ -87,13 +87,13 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("store", &["rota-core"]),
     ("conformance", &["rota-core", "rota-store"]),
     ("verbs", &["rota-core", "rota-store"]),
-    ("door", &["rota-store"]),
-    ("gateway", &["rota-core", "rota-store", "rota-door", "rota-gate"]),
-    ("daemon", &["rota-core", "rota-store", "rota-verbs", "rota-gateway", "rota-gate", "rota-door"]),
-    ("serve", &["rota-core", "rota-store", "rota-verbs", "rota-door", "rota-gateway"]),
+    ("auth", &["rota-store"]),
+    ("gateway", &["rota-core", "rota-store", "rota-auth", "rota-gate"]),
+    ("daemon", &["rota-core", "rota-store", "rota-verbs", "rota-gateway", "rota-gate", "rota-auth"]),
+    ("serve", &["rota-core", "rota-store", "rota-verbs", "rota-auth", "rota-gateway"]),
     (
         "cli",
-        &["rota-core", "rota-store", "rota-verbs", "rota-gateway", "rota-door", "rota-daemon", "rota-serve"],
+        &["rota-core", "rota-store", "rota-verbs", "rota-gateway", "rota-auth", "rota-daemon", "rota-serve"],
     ),
 ];
 

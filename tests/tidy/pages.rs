@@ -39,7 +39,7 @@ fn http_codes() -> BTreeSet<String> {
             }
         }
     }
-    let door = page("crates/door/src/lib.rs");
+    let door = page("crates/auth/src/lib.rs");
     let words = door.split_once("fn word(").map_or("", |(_, rest)| rest);
     let words = words.split("=> \"").skip(1).filter_map(|rest| rest.split_once('"'));
     found.extend(words.map(|(word, _)| word.to_owned()).filter(|word| word.ends_with("_denied")));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
 use http::{Response, StatusCode};
-use rota_door::Denied;
+use rota_auth::Denied;
 
 use crate::config::Api;
 

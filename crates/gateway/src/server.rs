@@ -11,7 +11,7 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rota_door::{Connections, Door, Requests, Slot, Token};
+use rota_auth::{Connections, Door, Requests, Slot, Token};
 use rota_gate::{ConfigError, Gate, GateConfig, GroupConfig, OpenError};
 use rota_store::intents::Call;
 use rota_store::{AnyStore, Secret};

@@ -1,4 +1,4 @@
-//! What listens. One door ([`rota_door`]) checks every request before anything is routed; behind it are the interfaces,
+//! What listens. One door ([`rota_auth`]) checks every request before anything is routed; behind it are the interfaces,
 //! which decide nothing and return what the verbs return.
 //!
 //! - [`http`]: the verbs below `/api/v1`. [`client`]: asking such a server.

@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use rota_door::{Caller, Connections, Denied, Slot};
+use rota_auth::{Caller, Connections, Denied, Slot};
 use rota_verbs::said::Nature;
 use rota_verbs::{Said, Word};
 use schemars::JsonSchema;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rota_auth::{Door, LeaseClaim, Token};
 use rota_daemon::companion::{Companion, Held};
-use rota_door::{Door, LeaseClaim, Token};
 use rota_serve::http::{Api, Cycles, Gates, Meter, Settings, serve_api};
 use rota_serve::listen;
 use rota_verbs::Context;

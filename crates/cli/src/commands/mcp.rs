@@ -51,7 +51,7 @@ pub fn run(common: &Common, args: McpArgs) -> CliResult<ExitCode> {
 /// The server of an agent that was given a lease token instead of the store.
 fn agents_server(common: &Common) -> CliResult<Option<Remote>> {
     let token = locate::variable("ROTA_TOKEN")?;
-    if !token.is_some_and(|token| token.starts_with(rota_door::LEASE_PREFIX)) {
+    if !token.is_some_and(|token| token.starts_with(rota_auth::LEASE_PREFIX)) {
         return Ok(None);
     }
     let remote = locate::remote(common)?.map(|remote| *remote);

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rota_auth::{LeaseClaim, Token};
 use rota_core::policy::{GateLevel, GatePolicy};
-use rota_door::{LeaseClaim, Token};
 use rota_gate::{GateConfig, GroupConfig};
 use rota_gateway::{Credentials, Keeper, priority_of};
 

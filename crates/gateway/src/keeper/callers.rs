@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
+use rota_auth::{Caller as Shown, Door, Token};
 use rota_core::LeaseId;
 use rota_core::policy::GateLevel;
-use rota_door::{Caller as Shown, Door, Token};
 use rota_gate::Priority;
 use rota_store::intents::Call;
 use rota_store::intents::gateway::{FindGateToken, LevelOfLease};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rota_auth::Door;
 use rota_core::{TaskId, UnixMillis, Usd};
-use rota_door::Door;
 use rota_gate::{BlockStore, Gate};
 use rota_store::intents::Call;
 use rota_store::intents::blocks::NoteBudget;

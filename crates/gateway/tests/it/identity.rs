@@ -1,7 +1,7 @@
 //! Whose a call is, how urgent, what it used, and what it may still spend.
 
+use rota_auth::{LeaseClaim, Token};
 use rota_core::glob::Globs;
-use rota_door::{LeaseClaim, Token};
 use rota_gateway::{Credentials, Price, TOKEN_PREFIX, hash_of};
 use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewPriority, NewTask};

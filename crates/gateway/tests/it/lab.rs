@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rota_door::Token;
+use rota_auth::Token;
 use rota_gate::GateConfig;
 use rota_gateway::panel::GateView;
 use rota_gateway::{Api, Gateway, GatewayConfig, Notice, Setup, Target, UpstreamConfig};

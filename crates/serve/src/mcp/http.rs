@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::session::{SILENCE, Sessions};
 use super::{MESSAGE_BYTES, McpServer};
 use crate::listen::{Problem, serve};
-use rota_door::{Caller, Door};
+use rota_auth::{Caller, Door};
 
 /// Where it is.
 pub const PATH: &str = "/mcp";

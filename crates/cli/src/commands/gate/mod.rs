@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rota_auth::Token;
 use rota_core::policy::GateLevel;
 use rota_core::text::escaped;
 use rota_daemon::config::GatewaySection;
 use rota_daemon::gateway::{Way, level_of};
-use rota_door::Token;
 use rota_gateway::asking::{self, AskFault};
 use rota_gateway::panel::Panel;
 use rota_gateway::{GatewayConfig, TOKEN_PREFIX, Target, hash_of};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rota_auth::Token;
 use rota_daemon::companion::{Companion, Held};
 use rota_daemon::gateway::{Identities, Way};
-use rota_door::Token;
 
 use super::{run, section};
 use crate::args::Common;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use rota_auth::Token;
 use rota_core::text::{escaped, json_escaped};
 use rota_core::{UnixMillis, Usd};
 use rota_daemon::config::Config;
@@ -12,7 +13,6 @@ use rota_daemon::gateway::follow::Follower;
 use rota_daemon::gateway::{Way, gate_config};
 use rota_daemon::manager::happening::Happening;
 use rota_daemon::publish::publish;
-use rota_door::Token;
 use rota_gateway::{Gateway, GatewayConfig, Notice, Notices, Setup};
 use rota_serve::{listen, stop_signal};
 use rota_store::intents::Call;

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rota_auth::Token;
 use rota_daemon::gateway::{Identities, Way};
 use rota_daemon::manager::Setup;
 use rota_daemon::manager::happening::Happening;
-use rota_door::Token;
 use rota_gateway::Notices;
 use rota_verbs::Context;
 use tokio::sync::oneshot;

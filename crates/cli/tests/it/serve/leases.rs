@@ -1,7 +1,7 @@
 //! Lease tokens over HTTP: `rota serve` accepts them with the same rights as the agents' listener, and they end with the
 //! lease.
 
-use rota_door::{LeaseClaim, Token};
+use rota_auth::{LeaseClaim, Token};
 use rota_verbs::lease_token::{RIGHTS, rights_as_markdown};
 use serde_json::{Value, json};
 

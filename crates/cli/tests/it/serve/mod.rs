@@ -1,8 +1,8 @@
 //! `rota serve`: the verbs over HTTP, and the command line against it.
 
+mod auth;
 mod crowd;
 mod described;
-mod doors;
 mod events;
 pub mod half_open;
 mod in_daemon;

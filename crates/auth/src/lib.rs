@@ -4,9 +4,9 @@
 //! There are two kinds of callers: the operator, who can read the token file, and an agent, which was given the token
 //! of its lease and may do what the lease allows.
 
-mod claim;
 mod connections;
 mod hosts;
+mod lease_token;
 mod token;
 
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-pub use claim::{LeaseClaim, PREFIX as LEASE_PREFIX};
 pub use connections::{Connections, FIRST_REQUEST, Requests, Slot};
 pub use hosts::Hosts;
+pub use lease_token::{LeaseClaim, PREFIX as LEASE_PREFIX};
 pub use token::{Token, TokenFault};
 
 /// Who may come in.
