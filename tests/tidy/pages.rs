@@ -21,7 +21,7 @@ fn codes(path: &str) -> BTreeSet<String> {
     arms.map(|(word, _)| word.to_owned()).collect()
 }
 
-/// What is answered over HTTP before a verb is asked: the word behind the status, and those of the door.
+/// What is answered over HTTP before a verb is asked: the word behind the status, and those of authentication.
 fn http_codes() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let answers =
@@ -39,8 +39,8 @@ fn http_codes() -> BTreeSet<String> {
             }
         }
     }
-    let door = page("crates/auth/src/lib.rs");
-    let words = door.split_once("fn word(").map_or("", |(_, rest)| rest);
+    let auth = page("crates/auth/src/lib.rs");
+    let words = auth.split_once("fn word(").map_or("", |(_, rest)| rest);
     let words = words.split("=> \"").skip(1).filter_map(|rest| rest.split_once('"'));
     found.extend(words.map(|(word, _)| word.to_owned()).filter(|word| word.ends_with("_denied")));
     found

@@ -186,7 +186,7 @@ pub struct Underway {
 }
 
 impl Underway {
-    /// Ends the request with the body of its answer. One that was not refused at the door makes the connection known.
+    /// Ends the request with the body of its answer. A response other than 401 and 403 makes the connection known.
     pub fn answered<B>(self, response: Response<B>) -> Response<Answered<B>> {
         if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             let mut state = self.place.all.state();

@@ -1,5 +1,6 @@
-//! Which names a request may be addressed to, and come from. A page of another site can make a browser send requests
-//! here, and can make its own name point here; it cannot choose the Host and Origin that the browser writes.
+//! The host names that a request may be addressed to and come from. A page of another site can make a browser send
+//! requests here, and can let its own name resolve to this host (DNS rebinding); it cannot choose the Host and Origin
+//! headers that the browser sends.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,22 +9,22 @@ use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
 use http::uri::{Authority, Uri};
 
-/// Names that lead to the address listened on, and that no stranger can make point there: `localhost` and addresses
-/// written as numbers. Ports are not looked at: a tunnel may have changed them.
+/// The accepted names of a listener, which no other site can make resolve to it: `localhost` and numeric addresses.
+/// Ports are not compared, since a tunnel may have changed them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
     address: IpAddr,
-    /// How almost everybody writes it: known without being read.
+    /// The address as most clients write it, compared without parsing.
     usual: Arc<str>,
 }
 
 impl Hosts {
-    /// Of a listener.
+    /// For a listener at `address`.
     pub fn of(address: SocketAddr) -> Self {
         Self { address: address.ip().to_canonical(), usual: Arc::from(address.to_string()) }
     }
 
-    /// Whether a request is addressed to one of them: the one Host header, and the target where it names a host.
+    /// Whether the one Host header, and the request target if it has an authority, name this server.
     pub fn is_addressed(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let mut named = headers.get_all(HOST).iter();
         let (Some(host), None) = (named.next(), named.next()) else { return false };
@@ -32,7 +33,7 @@ impl Hosts {
         is_named && uri.authority().is_none_or(|target| self.knows(target))
     }
 
-    /// Whether a request comes from one of them, or says nothing about where it comes from, as programs do.
+    /// Whether every Origin header names this server. Clients other than browsers send none.
     pub fn is_origin(&self, headers: &HeaderMap) -> bool {
         headers.get_all(ORIGIN).iter().all(|origin| {
             let origin = origin.to_str().ok().and_then(|text| text.parse::<Uri>().ok());
@@ -47,7 +48,7 @@ impl Hosts {
     fn knows(&self, authority: &Authority) -> bool {
         let host = authority.host();
         let port = authority.as_str().strip_prefix(host);
-        // No user in front, and nothing behind but a port.
+        // No user info, and nothing after the host but a port.
         if !port.is_some_and(|port| port.is_empty() || authority.port_u16().is_some()) {
             return false;
         }
@@ -63,7 +64,7 @@ impl Hosts {
         }
     }
 
-    /// A name of this host leads to a listener of this host only.
+    /// Loopback names reach only a listener on loopback or on every address.
     fn is_near(&self, name_is_near: bool) -> bool {
         name_is_near && (self.address.is_loopback() || self.address.is_unspecified())
     }

@@ -1,6 +1,6 @@
-//! A lease's own token: what an agent shows instead of the operator's. It says which lease it is for, under a seal
-//! that only a holder of the token file can make; so nothing has to be remembered, and a daemon that was started again
-//! still knows the tokens of the agents that outlived it. Whether the lease is still held is for the store to say.
+//! The token of a lease, which an agent uses instead of the operator's. It names its lease and is signed with the
+//! operator's token, so no server has to store it, and a restarted daemon still accepts the tokens of agents that
+//! outlived it. Whether the lease is still held is decided by the store.
 
 use hmac::{Hmac, KeyInit, Mac};
 use rota_store::Secret;
@@ -8,41 +8,41 @@ use sha2::Sha256;
 
 use crate::Token;
 
-/// The beginning of every lease token; an operator's token has no dot in it.
+/// How every lease token begins; an operator's token contains no dot.
 pub const PREFIX: &str = "lease.";
 
-/// The lease that a caller speaks for.
+/// The content of a lease token: the lease that its bearer acts for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseClaim {
-    /// The scope of its task.
+pub struct LeaseToken {
+    /// The task's scope.
     pub scope: String,
-    /// The task.
+    /// The task's id.
     pub task: String,
-    /// The lease.
+    /// The lease's id.
     pub lease: String,
 }
 
 impl Token {
-    /// The token of a lease.
-    pub fn seal(&self, claim: &LeaseClaim) -> Secret {
-        let body = [&claim.scope, &claim.task, &claim.lease].map(|part| hex(part.as_bytes())).join(".");
-        let seal = hex(&self.mac(&body).finalize().into_bytes());
-        format!("{PREFIX}{body}.{seal}").into()
+    /// Signs a lease token with this operator's token.
+    pub fn sign(&self, lease: &LeaseToken) -> Secret {
+        let body = [&lease.scope, &lease.task, &lease.lease].map(|part| hex(part.as_bytes())).join(".");
+        let signature = hex(&self.mac(&body).finalize().into_bytes());
+        format!("{PREFIX}{body}.{signature}").into()
     }
 
-    /// The lease that a text is the token of.
-    pub fn unseal(&self, shown: &[u8]) -> Option<LeaseClaim> {
-        let shown = std::str::from_utf8(shown).ok()?.strip_prefix(PREFIX)?;
-        let (body, seal) = shown.rsplit_once('.')?;
-        self.mac(body).verify_slice(&unhex(seal)?).ok()?;
+    /// The content of a lease token, if this operator's token signed it.
+    pub fn verify(&self, token: &[u8]) -> Option<LeaseToken> {
+        let token = std::str::from_utf8(token).ok()?.strip_prefix(PREFIX)?;
+        let (body, signature) = token.rsplit_once('.')?;
+        self.mac(body).verify_slice(&unhex(signature)?).ok()?;
         let mut parts = body.split('.').map(|part| String::from_utf8(unhex(part)?).ok());
         let mut next = || parts.next().flatten();
-        Some(LeaseClaim { scope: next()?, task: next()?, lease: next()? })
+        Some(LeaseToken { scope: next()?, task: next()?, lease: next()? })
     }
 
     fn mac(&self, body: &str) -> Hmac<Sha256> {
         let keyed = Hmac::<Sha256>::new_from_slice(self.text().as_bytes());
-        // HMAC takes a key of any length.
+        // HMAC accepts a key of any length.
         let mut mac = keyed.unwrap_or_else(|_| unreachable!());
         mac.update(b"rota lease 1\n");
         mac.update(body.as_bytes());
@@ -54,7 +54,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Lower case only: one lease has one token.
+/// Lower case only, so that a lease has exactly one token.
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -73,26 +73,26 @@ mod tests {
         Token::random().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn claim(scope: &str, task: &str, lease: &str) -> LeaseClaim {
-        LeaseClaim { scope: scope.into(), task: task.into(), lease: lease.into() }
+    fn lease(scope: &str, task: &str, lease: &str) -> LeaseToken {
+        LeaseToken { scope: scope.into(), task: task.into(), lease: lease.into() }
     }
 
     #[test]
-    fn a_seal_says_which_lease_it_is_for() {
+    fn a_token_names_its_lease() {
         let token = token();
-        for claim in [claim("", "a", "lease-a-1"), claim("/w/x y", "grüße 😀.b", "lease-grüße 😀.b-12")]
+        for lease in [lease("", "a", "lease-a-1"), lease("/w/x y", "grüße 😀.b", "lease-grüße 😀.b-12")]
         {
-            let sealed = token.seal(&claim);
-            assert!(sealed.expose().bytes().all(|byte| byte.is_ascii_graphic()));
-            assert_eq!(token.unseal(sealed.expose().as_bytes()), Some(claim));
+            let signed = token.sign(&lease);
+            assert!(signed.expose().bytes().all(|byte| byte.is_ascii_graphic()));
+            assert_eq!(token.verify(signed.expose().as_bytes()), Some(lease));
         }
     }
 
     #[test]
-    fn what_was_changed_or_sealed_by_another_is_nothing() {
+    fn altered_and_foreign_tokens_are_rejected() {
         let (token, other) = (token(), self::token());
-        let sealed = token.seal(&claim("s", "a", "lease-a-1"));
-        let text = sealed.expose();
+        let signed = token.sign(&lease("s", "a", "lease-a-1"));
+        let text = signed.expose();
         let forged = format!("{PREFIX}{}", hex(b"s"));
         for wrong in [
             "",
@@ -103,10 +103,10 @@ mod tests {
             &text.to_uppercase(),
             &text.replacen(&hex(b"s"), &hex(b"t"), 1),
             &forged,
-            other.seal(&claim("s", "a", "lease-a-1")).expose(),
+            other.sign(&lease("s", "a", "lease-a-1")).expose(),
         ] {
-            assert_eq!(token.unseal(wrong.as_bytes()), None, "{wrong}");
+            assert_eq!(token.verify(wrong.as_bytes()), None, "{wrong}");
         }
-        assert!(!token.is(text.as_bytes()), "a lease is no operator");
+        assert!(!token.is(text.as_bytes()), "a lease token is no operator's token");
     }
 }

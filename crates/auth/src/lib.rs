@@ -1,8 +1,8 @@
-//! The one door. Everything that listens asks it first: is the request addressed to us and not sent by a page of
-//! another site (403), does the caller show a token (401). Only then is anything routed.
+//! Authentication for every listener, before anything is routed: a request must be addressed to this server and not be
+//! sent by a page of another site (403), and it must carry a token (401).
 //!
-//! There are two kinds of callers: the operator, who can read the token file, and an agent, which was given the token
-//! of its lease and may do what the lease allows.
+//! There are two kinds of callers: the operator, who can read the token file, and an agent, which was given a
+//! [`LeaseToken`] and may do what its lease allows.
 
 mod connections;
 mod hosts;
@@ -18,41 +18,41 @@ use http::request::Parts;
 
 pub use connections::{Connections, FIRST_REQUEST, Requests, Slot};
 pub use hosts::Hosts;
-pub use lease_token::{LeaseClaim, PREFIX as LEASE_PREFIX};
+pub use lease_token::{LeaseToken, PREFIX as LEASE_PREFIX};
 pub use token::{Token, TokenFault};
 
-/// Who may come in.
+/// Checks the head of a request: Host, Origin, token.
 #[derive(Clone)]
-pub struct Door {
+pub struct Authenticator {
     hosts: Hosts,
     token: Arc<Token>,
 }
 
-/// Who came in.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Somebody who can read the token file.
+    /// Can read the token file.
     Operator,
-    /// Somebody who was given the token of this lease. It may have ended since.
-    Lease(LeaseClaim),
+    /// Carries the token of a lease, which may have ended since.
+    Lease(LeaseToken),
 }
 
-/// Why a request stays outside.
+/// Why a request was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// It is addressed to a name that is not ours.
+    /// Addressed to a host name that is not this server's.
     #[error("the Host header names no address of this server")]
     Host,
-    /// It comes from a page of another site.
+    /// Sent by a page of another site.
     #[error("the Origin header names another site")]
     Origin,
-    /// It shows no token, or a wrong one.
-    #[error("a token is wanted: Authorization: Bearer, with the text of the token file")]
+    /// No token, or a wrong one.
+    #[error("authentication required: pass the token from .rota/token as Authorization: Bearer")]
     Token,
 }
 
 impl Denied {
-    /// 403 or 401.
+    /// The response's status, 401 or 403.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::Host | Self::Origin => StatusCode::FORBIDDEN,
@@ -60,7 +60,7 @@ impl Denied {
         }
     }
 
-    /// A stable word for scripts.
+    /// The response's `code`, which stays the same between releases.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Host => "host_denied",
@@ -70,33 +70,33 @@ impl Denied {
     }
 }
 
-impl Door {
-    /// Of a listener.
+impl Authenticator {
+    /// For a listener at `address`.
     pub fn new(address: SocketAddr, token: Token) -> Self {
         Self { hosts: Hosts::of(address), token: Arc::new(token) }
     }
 
-    /// Lets an operator's request in, or says why not.
-    pub fn check(&self, request: &Parts) -> Result<(), Denied> {
+    /// Accepts only the operator's requests.
+    pub fn check_operator(&self, request: &Parts) -> Result<(), Denied> {
         self.check_address(request)?;
         self.check_token(request)
     }
 
-    /// Lets a request in and says who sent it, or says why not.
-    pub fn admit(&self, request: &Parts) -> Result<Caller, Denied> {
+    /// The caller of a request.
+    pub fn authenticate(&self, request: &Parts) -> Result<Caller, Denied> {
         self.check_address(request)?;
-        self.shown(request).and_then(|shown| self.caller(shown)).ok_or(Denied::Token)
+        self.presented(request).and_then(|token| self.identify(token)).ok_or(Denied::Token)
     }
 
-    /// Whose token this is.
-    pub fn caller(&self, shown: &[u8]) -> Option<Caller> {
-        if self.token.is(shown) {
+    /// The caller that a token belongs to.
+    pub fn identify(&self, token: &[u8]) -> Option<Caller> {
+        if self.token.is(token) {
             return Some(Caller::Operator);
         }
-        self.token.unseal(shown).map(Caller::Lease)
+        self.token.verify(token).map(Caller::Lease)
     }
 
-    /// Whether it is addressed to us, and not sent by a page of another site: all that what is open to everybody asks.
+    /// Checks Host and Origin but no token, which is enough for paths that are open to everyone.
     pub fn check_address(&self, request: &Parts) -> Result<(), Denied> {
         if !self.hosts.is_addressed(&request.uri, &request.headers) {
             return Err(Denied::Host);
@@ -107,23 +107,23 @@ impl Door {
         Ok(())
     }
 
-    /// Whether the caller shows the operator's token.
+    /// Checks for the operator's token.
     pub fn check_token(&self, request: &Parts) -> Result<(), Denied> {
-        let is_operator = self.shown(request).is_some_and(|shown| self.token.is(shown));
+        let is_operator = self.presented(request).is_some_and(|token| self.token.is(token));
         if is_operator { Ok(()) } else { Err(Denied::Token) }
     }
 
-    /// What the one Authorization header shows.
-    fn shown<'a>(&self, request: &'a Parts) -> Option<&'a [u8]> {
-        let mut shown = request.headers.get_all(AUTHORIZATION).iter();
-        match (shown.next(), shown.next()) {
+    /// The bearer token, if there is exactly one Authorization header.
+    fn presented<'a>(&self, request: &'a Parts) -> Option<&'a [u8]> {
+        let mut headers = request.headers.get_all(AUTHORIZATION).iter();
+        match (headers.next(), headers.next()) {
             (Some(value), None) => bearer(value.as_bytes()),
             _ => None,
         }
     }
 }
 
-/// What is behind `Bearer `; the scheme's case does not matter.
+/// The text after `Bearer `; the scheme is not case-sensitive.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
@@ -143,7 +143,7 @@ mod tests {
             request = request.header(*name, value.replace("TOKEN", text.trim()));
         }
         let (parts, ()) = request.body(()).unwrap_or_else(|error| panic!("{error}")).into_parts();
-        Door::new(SocketAddr::from(([127, 0, 0, 1], 8789)), token).check(&parts)
+        Authenticator::new(SocketAddr::from(([127, 0, 0, 1], 8789)), token).check_operator(&parts)
     }
 
     #[test]
@@ -171,20 +171,20 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_let_in_as_its_lease_and_is_no_operator() {
+    fn an_agent_is_authenticated_as_its_lease_and_is_no_operator() {
         let token = Token::random().unwrap_or_else(|error| panic!("{error}"));
-        let claim = LeaseClaim { scope: "/w".into(), task: "a".into(), lease: "lease-a-1".into() };
-        let sealed = token.seal(&claim);
+        let lease = LeaseToken { scope: "/w".into(), task: "a".into(), lease: "lease-a-1".into() };
+        let signed = token.sign(&lease);
         let operator = token.text().to_owned();
-        let door = Door::new(SocketAddr::from(([127, 0, 0, 1], 8789)), token);
+        let auth = Authenticator::new(SocketAddr::from(([127, 0, 0, 1], 8789)), token);
         let request = |shown: &str| {
             let request = http::Request::builder().uri("/").header("host", "localhost");
             let request = request.header("authorization", format!("Bearer {shown}")).body(());
             request.unwrap_or_else(|error| panic!("{error}")).into_parts().0
         };
-        assert_eq!(door.admit(&request(&operator)), Ok(Caller::Operator));
-        assert_eq!(door.admit(&request(sealed.expose())), Ok(Caller::Lease(claim)));
-        assert_eq!(door.check(&request(sealed.expose())), Err(Denied::Token));
-        assert_eq!(door.admit(&request("lease.1.2.3.4")), Err(Denied::Token));
+        assert_eq!(auth.authenticate(&request(&operator)), Ok(Caller::Operator));
+        assert_eq!(auth.authenticate(&request(signed.expose())), Ok(Caller::Lease(lease)));
+        assert_eq!(auth.check_operator(&request(signed.expose())), Err(Denied::Token));
+        assert_eq!(auth.authenticate(&request("lease.1.2.3.4")), Err(Denied::Token));
     }
 }

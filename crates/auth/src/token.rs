@@ -1,4 +1,4 @@
-//! The token: a secret that is never shown, and the file it is kept in.
+//! The operator's token: a secret that is never printed, and the file it is kept in.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,20 +9,20 @@ use rota_store::Secret;
 use rustix::fs::OFlags;
 use subtle::ConstantTimeEq;
 
-/// Random bytes in a token that is made here.
+/// Random bytes in a generated token.
 const RANDOM_BYTES: usize = 32;
-/// A shorter text can be guessed.
+/// A shorter token could be guessed.
 const SHORTEST: usize = 32;
-/// A longer file is something else.
+/// A longer file is not a token file.
 const LONGEST: usize = 1_024;
 
-/// What a caller must show. A secret, compared in constant time and never shown itself.
+/// The operator's token: a secret, compared in constant time and never printed.
 pub struct Token(Secret);
 
-/// Why a token file is not used.
+/// Why a token file was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFault {
-    /// Others could read or replace it.
+    /// Other users can read or replace it.
     #[error("{} can be read or changed by others (mode {mode:04o}): run chmod 600 {}", path.display(), path.display())]
     TooOpen {
         /// The file.
@@ -30,7 +30,7 @@ pub enum TokenFault {
         /// Its permissions.
         mode: u32,
     },
-    /// Somebody else's file.
+    /// Owned by another user.
     #[error("{} belongs to another user: remove it, and a new one is made", path.display())]
     NotOurs {
         /// The file.
@@ -42,7 +42,7 @@ pub enum TokenFault {
         /// The file.
         path: PathBuf,
     },
-    /// Not what a token looks like.
+    /// Too short, too long or not printable ASCII.
     #[error(
         "{} holds no token: {SHORTEST} to {LONGEST} visible ASCII characters are wanted; remove it, and a new one is \
          made", path.display()
@@ -65,14 +65,14 @@ pub enum TokenFault {
 }
 
 impl Token {
-    /// A fresh one.
+    /// A new random token.
     pub fn random() -> Result<Self, TokenFault> {
         let mut bytes = [0_u8; RANDOM_BYTES];
         getrandom::fill(&mut bytes).map_err(TokenFault::NoRandom)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()))
     }
 
-    /// The one in a file, which is made if it is missing. Eight processes may do so at once: all get the same.
+    /// The token in a file, which is created if it is missing. Processes that do so concurrently get the same token.
     pub fn of_file(path: &Path) -> Result<Self, TokenFault> {
         match Self::read(path) {
             Err(TokenFault::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
@@ -82,22 +82,22 @@ impl Token {
         Self::read(path)
     }
 
-    /// One that a caller showed and that was found good, to know it again by. None if it is no text.
+    /// A token that was accepted before, kept to recognise it. None if it is not UTF-8.
     pub fn seen(shown: &[u8]) -> Option<Self> {
         std::str::from_utf8(shown).ok().map(|text| Self(text.into()))
     }
 
-    /// Whether a caller shows this token; takes the same time for every wrong one of its length.
+    /// Compares in constant time for a given length.
     pub fn is(&self, shown: &[u8]) -> bool {
         self.0.expose().as_bytes().ct_eq(shown).into()
     }
 
-    /// For the operator's own programs, who show it to what listens.
+    /// For the operator's own clients.
     pub fn secret(&self) -> &Secret {
         &self.0
     }
 
-    /// For what is sealed with it.
+    /// The key of signatures.
     pub(crate) fn text(&self) -> &str {
         self.0.expose()
     }
@@ -136,7 +136,7 @@ impl Token {
         }
     }
 
-    /// Puts it into a file that does not exist yet, whole: a link to a finished file either succeeds or was late.
+    /// Creates the file atomically: a hard link to a complete file succeeds, or another process was first.
     fn write_new(&self, path: &Path) -> Result<(), TokenFault> {
         let failed = |source| TokenFault::Io { path: path.to_owned(), source };
         let mut fresh = path.as_os_str().to_owned();

@@ -1,4 +1,4 @@
-//! One request from head to end: the door, the caller, the route, the body, the budget, the gate, the provider, and
+//! One request from head to end: Host and Origin, the caller, the route, the body, the budget, the gate, the provider, and
 //! again from the gate where the provider pushes back before anything reached the client.
 
 use std::convert::Infallible;
@@ -66,7 +66,7 @@ async fn serve(
     body: Incoming,
     found: Route<'_>,
 ) -> Result<Response<Reply>, Refusal> {
-    shared.door.check_address(parts).map_err(Refusal::Address)?;
+    shared.auth.check_address(parts).map_err(Refusal::Address)?;
     if found == Route::Greeting {
         return Ok(Response::new(Reply::whole(Bytes::from_static(b"rota gateway\n"))));
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rota_auth::{Connections, Door, Requests, Slot, Token};
+use rota_auth::{Authenticator, Connections, Requests, Slot, Token};
 use rota_gate::{ConfigError, Gate, GateConfig, GroupConfig, OpenError};
 use rota_store::intents::Call;
 use rota_store::{AnyStore, Secret};
@@ -90,7 +90,7 @@ impl From<OpenError> for StartFault {
 
 /// What every call sees.
 pub(crate) struct Shared {
-    pub door: Door,
+    pub auth: Authenticator,
     pub keeper: Arc<Keeper>,
     pub credentials: Credentials,
     /// How long calls are held, in milliseconds.
@@ -217,10 +217,10 @@ impl Gateway {
     /// See [`StartFault`].
     pub async fn new(setup: Setup<'_>) -> Result<Self, StartFault> {
         let Setup { config, gate, store, call, token, address, variable, notices } = setup;
-        let door = Door::new(address, token);
+        let auth = Authenticator::new(address, token);
         let names: Vec<String> = config.upstreams.keys().cloned().collect();
         let budget = config.budget.clone();
-        let keeper = Keeper::open(store, call, door.clone(), budget, names, notices).await?;
+        let keeper = Keeper::open(store, call, auth.clone(), budget, names, notices).await?;
         let tls = tls::connector()?;
         let mut upstreams = Vec::new();
         for (name, upstream) in &config.upstreams {
@@ -233,7 +233,7 @@ impl Gateway {
         let apis = upstreams.iter().map(|upstream| (upstream.name.to_string(), upstream.api)).collect();
         let (reloads, asked) = mpsc::channel(RELOADS);
         let shared = Shared {
-            door,
+            auth,
             keeper: Arc::new(keeper),
             credentials: config.credentials,
             hold_ms: AtomicU64::new(millis(config.hold)),

@@ -1,5 +1,5 @@
-//! What listens. One door ([`rota_auth`]) checks every request before anything is routed; behind it are the interfaces,
-//! which decide nothing and return what the verbs return.
+//! The listeners. [`rota_auth`] authenticates every request before anything is routed; the interfaces behind it decide
+//! nothing and return what the verbs return.
 //!
 //! - [`http`]: the verbs below `/api/v1`. [`client`]: asking such a server.
 //! - [`listen`]: connections, and a limit on each thing a caller can send or hold.

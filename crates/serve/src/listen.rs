@@ -1,5 +1,5 @@
 //! Connections. Everything a caller can send or hold has a limit: how many connections, how long the head and the body of
-//! a request may take, how long the body is. Every request passes the door before its body is read.
+//! a request may take, how long the body is. Every request is authenticated before its body is read.
 //!
 //! One thread has all connections, so that what is answered at once is read, answered and written without waking another
 //! thread, which would take longer than the answer. Whatever may make it wait must be handed to other threads.
@@ -145,10 +145,10 @@ impl From<Denied> for Problem {
     }
 }
 
-/// Serves requests that `door` lets in, with whom it says they come from, until `stop` says so, then lets those under way end.
+/// Serves the requests that `auth` accepts, each with its caller, until `stop` is told; requests under way then end.
 pub async fn serve<D, H, F>(
     listener: TcpListener,
-    door: D,
+    auth: D,
     body_bytes: usize,
     handler: H,
     stop: CancellationToken,
@@ -164,7 +164,7 @@ where
     connections.spawn(move || {
         let served = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
             let served = runtime.block_on(async {
-                accept_all(TcpListener::from_std(listener)?, door, body_bytes, handler, stop).await;
+                accept_all(TcpListener::from_std(listener)?, auth, body_bytes, handler, stop).await;
                 Ok(())
             });
             // Calls that are still under way were given their time.
@@ -179,7 +179,7 @@ where
 
 async fn accept_all<D, H, F>(
     listener: TcpListener,
-    door: D,
+    auth: D,
     body_bytes: usize,
     handler: H,
     stop: CancellationToken,
@@ -190,7 +190,7 @@ async fn accept_all<D, H, F>(
 {
     let ending = GracefulShutdown::new();
     let connections = Connections::new(CONNECTIONS, 1);
-    let both = Arc::new((door, handler));
+    let both = Arc::new((auth, handler));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -204,8 +204,8 @@ async fn accept_all<D, H, F>(
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let (both, underway) = (Arc::clone(&both), requests.begin());
             async move {
-                let (door, handler) = both.as_ref();
-                let answer = admit(door, body_bytes, handler, request).await;
+                let (auth, handler) = both.as_ref();
+                let answer = admit(auth, body_bytes, handler, request).await;
                 Ok::<_, Infallible>(underway.answered(answer))
             }
         });
@@ -235,15 +235,15 @@ async fn accept(
     Ok((stream, connections.enter().await))
 }
 
-/// The door first, then the body, then whoever answers.
-async fn admit<D, H, F>(door: &D, body_bytes: usize, handler: &H, request: Request<Incoming>) -> Answer
+/// Authenticates a request, reads its body, and has it answered.
+async fn admit<D, H, F>(auth: &D, body_bytes: usize, handler: &H, request: Request<Incoming>) -> Answer
 where
     D: Fn(&Parts) -> Result<Option<Caller>, Denied>,
     H: Fn(Parts, Bytes, Option<Caller>) -> F,
     F: Future<Output = Answer>,
 {
     let (parts, body) = request.into_parts();
-    let caller = match door(&parts) {
+    let caller = match auth(&parts) {
         Ok(caller) => caller,
         Err(denied) => return Problem::from(denied).response(),
     };

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rota_auth::{Door, LeaseClaim, Token};
+use rota_auth::{Authenticator, LeaseToken, Token};
 use rota_daemon::companion::{Companion, Held};
 use rota_serve::http::{Api, Cycles, Gates, Meter, Settings, serve_api};
 use rota_serve::listen;
@@ -59,7 +59,7 @@ impl Endpoint {
     fn open(listener: TcpListener, cx: &Context, served: Served) -> CliResult<Self> {
         let file = locate::token_file()?;
         let read = || Token::of_file(&file).map_err(|error| CliError::Io(error.to_string()));
-        let (token, for_door) = (read()?, read()?);
+        let (token, for_listener) = (read()?, read()?);
         let address =
             listener.local_addr().map_err(|error| CliError::Io(format!("the agents' listener: {error}")))?;
         let context = Context { agent: None, lease: None, ambient_lease: None, ..cx.clone() };
@@ -75,7 +75,7 @@ impl Endpoint {
             None => api,
         };
         let stop = CancellationToken::new();
-        let served = serve_api(api, listener, Door::new(address, for_door), stop.clone());
+        let served = serve_api(api, listener, Authenticator::new(address, for_listener), stop.clone());
         tokio::spawn(async move {
             if let Err(error) = served.await {
                 // If this cannot be written either, there is no way left to report it.
@@ -109,12 +109,12 @@ async fn listener(note: &Path, first: u16) -> std::io::Result<TcpListener> {
 
 impl Companion for Endpoint {
     fn begun(&self, held: &Held) -> Vec<(String, String)> {
-        let claim = LeaseClaim {
+        let claim = LeaseToken {
             scope: held.scope.clone(),
             task: held.task.id.to_string(),
             lease: held.lease.clone(),
         };
-        let token = self.token.seal(&claim).expose().to_owned();
+        let token = self.token.sign(&claim).expose().to_owned();
         vec![("ROTA_STORE".to_owned(), self.url.clone()), ("ROTA_TOKEN".to_owned(), token)]
     }
 

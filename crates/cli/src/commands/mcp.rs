@@ -60,6 +60,6 @@ fn agents_server(common: &Common) -> CliResult<Option<Remote>> {
 
 async fn over_http(server: McpServer, address: SocketAddr) -> CliResult<()> {
     let open = serve::open(address, "/mcp").await?;
-    let served = serve_http(server, open.listener, open.door, open.stop).await;
+    let served = serve_http(server, open.listener, open.auth, open.stop).await;
     served.map_err(|error| CliError::Io(format!("{address}: {error}")))
 }

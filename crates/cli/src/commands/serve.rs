@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use rota_auth::{Door, Token};
+use rota_auth::{Authenticator, Token};
 use rota_core::text::escaped;
 use rota_serve::client::Target;
 use rota_serve::http::{Api, Settings, serve_api};
@@ -46,7 +46,7 @@ pub fn run(common: &Common, args: &ServeArgs) -> CliResult<ExitCode> {
             Some(collector) => api.with_traces(collector),
             None => api,
         };
-        let served = serve_api(api, open.listener, open.door, open.stop).await;
+        let served = serve_api(api, open.listener, open.auth, open.stop).await;
         served.map_err(|error| CliError::Io(format!("{address}: {error}")))
     })?;
     Ok(ExitCode::SUCCESS)
@@ -77,7 +77,7 @@ pub fn address(given: Option<&str>, default: &str) -> CliResult<SocketAddr> {
 /// A listener, whom it lets in, and what ends it.
 pub struct Open {
     pub listener: TcpListener,
-    pub door: Door,
+    pub auth: Authenticator,
     pub stop: CancellationToken,
 }
 
@@ -95,5 +95,5 @@ pub async fn open(address: SocketAddr, path: &str) -> CliResult<Open> {
         ))?;
     }
     output::note(&format!("listening on http://{address}{path}, token in {}", file.display()))?;
-    Ok(Open { listener, door: Door::new(address, token), stop })
+    Ok(Open { listener, auth: Authenticator::new(address, token), stop })
 }

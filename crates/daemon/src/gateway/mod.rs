@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rota_auth::{LeaseClaim, Token};
+use rota_auth::{LeaseToken, Token};
 use rota_core::policy::{GateLevel, GatePolicy};
 use rota_gate::{GateConfig, GroupConfig};
 use rota_gateway::{Credentials, Keeper, priority_of};
@@ -140,8 +140,8 @@ impl Companion for Identities {
             keeper.expect(&held.lease);
         }
         let task = held.task.id.to_string();
-        let claim = LeaseClaim { scope: held.scope.clone(), task, lease: held.lease.clone() };
-        let mut variables = self.way.variables(self.token.seal(&claim).expose());
+        let claim = LeaseToken { scope: held.scope.clone(), task, lease: held.lease.clone() };
+        let mut variables = self.way.variables(self.token.sign(&claim).expose());
         variables.push(("CODEX_HOME".to_owned(), self.codex_home.clone()));
         variables
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use rota_auth::{Caller as Shown, Door, Token};
+use rota_auth::{Authenticator, Caller as Shown, Token};
 use rota_core::LeaseId;
 use rota_core::policy::GateLevel;
 use rota_gate::Priority;
@@ -57,7 +57,7 @@ struct Found {
 pub(super) struct Callers {
     store: AnyStore,
     call: Call,
-    door: Door,
+    auth: Authenticator,
     /// By a hash of their tokens whose keys nobody knows.
     known: Mutex<HashMap<u64, Known, RandomState>>,
     keys: RandomState,
@@ -80,9 +80,9 @@ pub fn priority_of(level: GateLevel) -> Priority {
 }
 
 impl Callers {
-    pub fn new(store: AnyStore, call: Call, door: Door) -> Self {
+    pub fn new(store: AnyStore, call: Call, auth: Authenticator) -> Self {
         let (known, keys, ended) = (Mutex::default(), RandomState::default(), Mutex::default());
-        Self { store, call, door, known, keys, ended }
+        Self { store, call, auth, known, keys, ended }
     }
 
     pub async fn identify(&self, shown: &[u8]) -> Outcome<Option<Arc<Caller>>> {
@@ -111,7 +111,7 @@ impl Callers {
     }
 
     async fn look_up(&self, shown: &[u8]) -> Outcome<Option<Found>> {
-        match self.door.caller(shown) {
+        match self.auth.identify(shown) {
             Some(Shown::Operator) => {
                 let scope = self.call.scope.clone();
                 let caller = Caller { scope, task: String::new(), priority: None, is_operator: true };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rota_auth::Door;
+use rota_auth::Authenticator;
 use rota_core::{TaskId, UnixMillis, Usd};
 use rota_gate::{BlockStore, Gate};
 use rota_store::intents::Call;
@@ -109,13 +109,13 @@ impl Keeper {
     pub async fn open(
         store: AnyStore,
         call: Call,
-        door: Door,
+        auth: Authenticator,
         budget: Budget,
         upstreams: Vec<String>,
         notices: Notices,
     ) -> Outcome<Self> {
         let blocks = Arc::new(Blocks::read(&store, &call, upstreams.clone()).await?);
-        let callers = Callers::new(store.clone(), call.clone(), door);
+        let callers = Callers::new(store.clone(), call.clone(), auth);
         let is_spent_told = AtomicBool::new(false);
         Ok(Self {
             ledger: Ledger::new(budget),

@@ -1,6 +1,6 @@
 //! Whose a call is, how urgent, what it used, and what it may still spend.
 
-use rota_auth::{LeaseClaim, Token};
+use rota_auth::{LeaseToken, Token};
 use rota_core::glob::Globs;
 use rota_gateway::{Credentials, Price, TOKEN_PREFIX, hash_of};
 use rota_store::intents::Call;
@@ -14,11 +14,11 @@ use rota_testbed::provider::{Step, answer, stream};
 use crate::lab::{Lab, MESSAGE, Plan, REPLY, until};
 
 /// A task that is held, and its token.
-pub async fn held(lab: &Lab, id: &str, priority: u32) -> (LeaseClaim, String) {
+pub async fn held(lab: &Lab, id: &str, priority: u32) -> (LeaseToken, String) {
     held_for(lab, id, priority, None).await
 }
 
-async fn held_for(lab: &Lab, id: &str, priority: u32, ttl_ms: Option<i64>) -> (LeaseClaim, String) {
+async fn held_for(lab: &Lab, id: &str, priority: u32, ttl_ms: Option<i64>) -> (LeaseToken, String) {
     let call = Call::in_scope("default");
     let task = rota_core::TaskId::new(id).unwrap();
     let new = NewTask { priority: NewPriority::Given(priority), ..NewTask::new(task.clone(), "tasks", "t") };
@@ -27,10 +27,10 @@ async fn held_for(lab: &Lab, id: &str, priority: u32, ttl_ms: Option<i64>) -> (L
     let claim = ClaimById { call, id: task.clone(), agent: None, ttl_ms, wanted, host: None };
     let fence = lab.store.perform_beside(claim).await.unwrap().task.fence;
     let lease = rota_core::LeaseId { task, fence }.to_string();
-    let claim = LeaseClaim { scope: "default".into(), task: id.into(), lease };
+    let claim = LeaseToken { scope: "default".into(), task: id.into(), lease };
     let token = Token::of_file(&lab.folder().join("token")).unwrap();
-    let sealed = token.seal(&claim).expose().to_owned();
-    (claim, sealed)
+    let signed = token.sign(&claim).expose().to_owned();
+    (claim, signed)
 }
 
 async fn used(lab: &Lab) -> Vec<UsageRow> {

@@ -1,7 +1,7 @@
 //! Calls with a lease token: [`lease_token`] judges them, and a denial is 403 with what a lease token may do.
 
 use http::StatusCode;
-use rota_auth::LeaseClaim;
+use rota_auth::LeaseToken;
 use rota_verbs::lease_token::{self, Bearer, Denial};
 use rota_verbs::said::Nature;
 use rota_verbs::{Context, Said, Word};
@@ -14,7 +14,7 @@ use crate::listen::Problem;
 
 /// Narrows a call to what the lease allows, or says why it is not allowed.
 pub async fn narrow(
-    claim: &LeaseClaim,
+    claim: &LeaseToken,
     operation: &Operation,
     asked: &Asked,
     cx: Context,

@@ -3,7 +3,7 @@
 //! A call runs on a thread of its own under one of a limited number of turns, so that a store that makes it wait holds
 //! up nobody else; only one task is read from a file where the connections are, because that takes less time than to hand
 //! it on. The server can stand alone or be one task of a program that does more: [`serve_api`] takes a
-//! listener, a door and what tells it to stop.
+//! listener, an authenticator and what tells it to stop.
 
 mod access;
 mod bounds;
@@ -25,7 +25,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use rota_auth::{Caller, Denied, Door};
+use rota_auth::{Authenticator, Caller, Denied};
 use rota_core::cycle::Standing;
 use rota_gateway::panel::Panel;
 use rota_store::block_on;
@@ -113,11 +113,11 @@ impl Api {
     }
 
     /// Who sent a request; nobody in particular where everybody may look.
-    fn admit(door: &Door, parts: &Parts) -> Result<Option<Caller>, Denied> {
+    fn admit(auth: &Authenticator, parts: &Parts) -> Result<Option<Caller>, Denied> {
         if is_open(parts.uri.path()) {
-            return door.check_address(parts).map(|()| None);
+            return auth.check_address(parts).map(|()| None);
         }
-        door.admit(parts).map(Some)
+        auth.authenticate(parts).map(Some)
     }
 
     async fn answer(self: Arc<Self>, parts: Parts, body: Bytes, caller: Option<Caller>) -> Answer {
@@ -263,7 +263,7 @@ impl Api {
 pub async fn serve_api(
     api: Api,
     listener: TcpListener,
-    door: Door,
+    auth: Authenticator,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     let ending = stop.clone();
@@ -276,7 +276,7 @@ pub async fn serve_api(
         last.stop.cancel();
         drop(measured.await);
     };
-    let admit = move |parts: &Parts| Api::admit(&door, parts);
+    let admit = move |parts: &Parts| Api::admit(&auth, parts);
     let handler = move |parts, body, caller| Arc::clone(&each).answer(parts, body, caller);
     tokio::join!(serve(listener, admit, BODY_BYTES, handler, stop), rest).0
 }

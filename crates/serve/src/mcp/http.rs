@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::session::{SILENCE, Sessions};
 use super::{MESSAGE_BYTES, McpServer};
 use crate::listen::{Problem, serve};
-use rota_auth::{Caller, Door};
+use rota_auth::{Authenticator, Caller};
 
 /// Where it is.
 pub const PATH: &str = "/mcp";
@@ -73,11 +73,11 @@ async fn end_silent(
 pub async fn serve_http(
     server: McpServer,
     listener: TcpListener,
-    door: Door,
+    auth: Authenticator,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     let streams = CancellationToken::new();
-    // The door has looked at Host and Origin already, and the listener at the size.
+    // Host and Origin were checked by the authenticator, the size by the listener.
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         .with_max_request_body_bytes(MESSAGE_BYTES)
@@ -128,7 +128,7 @@ pub async fn serve_http(
         // Streams that wait for what a server might say would never end by themselves.
         streams.cancel();
     };
-    let operators = move |parts: &Parts| door.check(parts).map(|()| Some(Caller::Operator));
+    let operators = move |parts: &Parts| auth.check_operator(parts).map(|()| Some(Caller::Operator));
     tokio::join!(serve(listener, operators, MESSAGE_BYTES, handler, stop), rest).0
 }
 

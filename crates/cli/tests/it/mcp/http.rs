@@ -1,4 +1,4 @@
-//! The door, and what the HTTP transport refuses before anything is read.
+//! Authentication, and what the HTTP transport refuses before anything is read.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! `rota mcp`: the same bytes as the command line, over both transports and in both families; the door; and how it ends.
+//! `rota mcp`: the same bytes as the command line, over both transports and in both families; authentication; and how it ends.
 
 pub mod client;
 pub mod clients;

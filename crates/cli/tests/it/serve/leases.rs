@@ -1,7 +1,7 @@
 //! Lease tokens over HTTP: `rota serve` accepts them with the same rights as the agents' listener, and they end with the
 //! lease.
 
-use rota_auth::{LeaseClaim, Token};
+use rota_auth::{LeaseToken, Token};
 use rota_verbs::lease_token::{RIGHTS, rights_as_markdown};
 use serde_json::{Value, json};
 
@@ -11,8 +11,8 @@ use crate::support::Lab;
 
 fn claim(lab: &Lab, scope: &str, task: &str, lease: &str) -> String {
     let token = Token::of_file(&lab.path().join(".rota/token")).unwrap();
-    let claim = LeaseClaim { scope: scope.to_owned(), task: task.to_owned(), lease: lease.to_owned() };
-    token.seal(&claim).expose().to_owned()
+    let claim = LeaseToken { scope: scope.to_owned(), task: task.to_owned(), lease: lease.to_owned() };
+    token.sign(&claim).expose().to_owned()
 }
 
 #[test]
@@ -149,7 +149,8 @@ fn an_expired_lease_may_only_be_renewed_or_ended() {
     });
 }
 
-/// A seal is no lease: one that was never granted, is another's now, or is sealed by somebody else stays outside.
+/// A signature alone is not enough: a lease that was never granted or is held by another, and a token signed with
+/// another key, are denied.
 #[test]
 fn only_a_lease_that_is_held_counts() {
     let lab = Lab::new();
