@@ -180,6 +180,8 @@ async fn take_all<T: Tx>(
         let Some(row) = unlinked.remove(&step.id) else {
             save_together(tx, cx, &mut together, &mut results).await?;
             results[index] = Some(take(tx, cx, step).await?);
+            // It may have changed how many blockers the others wait for, so they are read again.
+            unlinked.clear();
             continue;
         };
         match write::judge(cx, &row, &step.command) {

@@ -277,16 +277,13 @@ impl Fetched {
 
     /// A task was updated: drops every answer that it may have been part of, or may be part of now.
     pub fn note_update(&mut self, old: &Task, next: &Task, standing: &Standing) {
-        self.settlement.answers.remove(&next.id);
-        self.existing.answers.remove(&next.id);
-        let is_it = |row: &Row| row.task.seq == next.seq;
-        let expires = next.lease_expires_at.is_some_and(|at| at <= next.updated_at);
-        if expires || self.expired.as_ref().is_some_and(|(_, rows)| rows.iter().any(is_it)) {
+        self.forget_task(next);
+        if next.lease_expires_at.is_some_and(|at| at <= next.updated_at) {
             self.expired = None;
         }
         if let Some(heads) = &mut self.heads {
             heads.handed_out.remove(&next.seq);
-            if standing.stage == Stage::Ready || heads.rows.iter().any(is_it) {
+            if standing.stage == Stage::Ready {
                 self.heads = None;
             }
         }
@@ -295,6 +292,19 @@ impl Fetched {
         }
         if old.parent != next.parent {
             self.unlinked.forget();
+        }
+    }
+
+    /// Drops every answer that has the row of a task: the row was written, or its count of open blockers was.
+    pub fn forget_task(&mut self, task: &Task) {
+        self.settlement.answers.remove(&task.id);
+        self.existing.answers.remove(&task.id);
+        let is_it = |row: &Row| row.task.seq == task.seq;
+        if self.expired.as_ref().is_some_and(|(_, rows)| rows.iter().any(is_it)) {
+            self.expired = None;
+        }
+        if self.heads.as_ref().is_some_and(|heads| heads.rows.iter().any(is_it)) {
+            self.heads = None;
         }
     }
 }

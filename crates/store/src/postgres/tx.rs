@@ -203,6 +203,7 @@ impl Tx for PostgresTx {
             return Ok(row);
         }
         self.change(sql::ADD_QUEUE, &[&scope, &name]).await?;
+        self.fetched.forget_queue();
         match self.one(sql::QUEUE, &[&scope, &name]).await? {
             Some(row) => queue_row(&row),
             None => Err(Fault::Unreadable { problem: format!("queue '{name}' was added and is not there") }),
@@ -358,7 +359,9 @@ impl Tx for PostgresTx {
         }
         self.query(sql::LOCK_DEPENDENTS, &[&scope, &blocker]).await?;
         self.change(sql::SHIFT_DEPENDENTS, &[&scope, &blocker, &i64::from(by)]).await?;
-        self.all(sql::DEPENDENTS, &[&scope, &blocker], row::task).await
+        let dependents = self.all(sql::DEPENDENTS, &[&scope, &blocker], row::task).await?;
+        dependents.iter().for_each(|row| self.fetched.forget_task(&row.task));
+        Ok(dependents)
     }
 
     async fn children(&mut self, scope: &str, parent: &TaskId) -> Result<Vec<Row>, Fault> {

@@ -64,7 +64,7 @@ fn batch_call() -> impl Strategy<Value = BatchCall> {
 }
 
 /// Debug text without times and insertion numbers, which differ from run to run.
-fn shown(value: &impl std::fmt::Debug) -> String {
+pub fn shown(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     let digits = |digit: char| digit.is_ascii_digit();
     ["UnixMillis(", " seq: "].into_iter().fold(text, |text, before| {

@@ -4,6 +4,7 @@
 //! PostgreSQL does when the world fails.
 #![allow(clippy::unwrap_used)]
 
+mod batch_order;
 mod batches;
 mod children;
 mod conformance;
