@@ -1,6 +1,6 @@
 //! Measuring: ours beside the bare limit, in interleaved rounds of one run, so that a noisy machine is noisy for both.
 //!
-//! A plain program, never a test: nothing here fails because a machine is slow. `docs/benchmarks.md` has the commands,
+//! A plain program, never a test: nothing here fails because a machine is slow. `docs/performance.md` has the commands,
 //! the targets and the results.
 
 mod agents;

@@ -105,7 +105,7 @@ fn named_tests(proof: &str) -> Vec<(String, String)> {
 /// Whether something is said beside tests: an issue, a decision, a figure, a script, or honestly that nothing is.
 fn is_said_otherwise(proof: &str) -> bool {
     let issue = (3..=10).any(|number| proof.contains(&format!("issue {number}")));
-    let others = ["13.", "benchmarks.md", "examples/", "no requirement", "not yet shown"];
+    let others = ["13.", "performance.md", "examples/", "no requirement", "not yet shown"];
     issue || others.iter().any(|word| proof.contains(word))
 }
 
