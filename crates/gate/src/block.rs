@@ -1,26 +1,26 @@
-//! What a 429 does: the block, its backoff, and when hits are forgotten.
+//! The effect of a 429: the block, its backoff, and when hits are cleared.
 //!
 //! - The block ends at `max(its end so far, now + max(retry_after, backoff))`; the backoff doubles per hit
 //!   from `initial_backoff` to `max_backoff`.
-//! - A 429 is a hit only if its request started after the last block began, so fifty calls that were
-//!   in flight together count once. One that is no hit still moves the end by its own `retry_after`.
-//! - Nothing shortens a block but [`Block::lift`]: neither a shorter 429 nor a success.
-//! - Hits are forgotten at the first success of a request that started after the block.
-//! - Above [`QUOTA_ABOVE`], or when the provider says so, it is a *quota*: blocked until its reset, as it
-//!   is, or until someone lifts it where no reset is known.
+//! - A 429 is a hit only if its request started after the last block began, so fifty calls that were in flight
+//!   together count once. A 429 that is not a hit still extends the block by its own `retry_after`.
+//! - Only [`Block::lift`] shortens a block: neither a shorter 429 nor a success does.
+//! - Hits are cleared by the first success of a request that started after the block.
+//! - A `retry_after` above [`QUOTA_ABOVE`], or an explicit error of the provider, is a *quota*: blocked until exactly
+//!   its reset, or until the block is lifted if no reset is known.
 
 use std::time::Duration;
 
 use crate::moment::{Moment, micros};
 
-/// A `retry_after` above this is no throttle but a quota that is used up.
+/// A `retry_after` above this means a spent quota, not a throttle.
 pub const QUOTA_ABOVE: Duration = Duration::from_secs(300);
 
-/// When a block is over.
+/// The end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum End {
     At(Moment),
-    /// Only a person ends it.
+    /// Only [`Block::lift`] ends it.
     Unblock,
 }
 
@@ -32,7 +32,7 @@ impl End {
         }
     }
 
-    /// The time left, `None` when only a person ends it.
+    /// The time left; `None` if only [`Block::lift`] ends it.
     pub fn left(self, now: Moment) -> Option<Duration> {
         match self {
             End::At(moment) => Some(moment.since(now)),
@@ -52,7 +52,7 @@ impl End {
     }
 }
 
-/// How long a hit blocks, at the least.
+/// The first and the longest wait after consecutive hits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backoff {
     pub initial_micros: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The wait after the `hits`-th hit in a row: initial, doubled per hit, capped.
+    /// The wait after the `hits`-th consecutive hit: initial, doubled per hit, capped.
     pub fn after(self, hits: u32) -> u64 {
         let doublings = hits.saturating_sub(1);
         let doubled = u128::from(self.initial_micros) << doublings.min(64);
@@ -75,9 +75,9 @@ pub(crate) struct Block {
     until: End,
     quota_until: End,
     hits: u32,
-    /// When the last hit came; requests that started before it are part of the same burst.
+    /// The time of the last hit; requests that started before it belong to the same burst.
     began: Option<Moment>,
-    /// Grows with every change that a restart must know of.
+    /// Incremented by every change that must survive a restart.
     version: u64,
 }
 
@@ -87,7 +87,7 @@ impl Block {
         Self { backoff, until: over, quota_until: over, hits: 0, began: None, version: 0 }
     }
 
-    /// Takes in a 429 of a request that started at `started`. True if the block's end moved.
+    /// Records a 429 of a request that started at `started`. Returns true if the block's end moved.
     pub fn rate_limited(&mut self, now: Moment, started: Moment, retry_after: Option<Duration>) -> bool {
         if retry_after.is_some_and(|wait| wait > QUOTA_ABOVE) {
             return self.quota(now, started, retry_after);
@@ -97,7 +97,7 @@ impl Block {
         wait > 0 && self.extend(End::At(now.plus_micros(wait)))
     }
 
-    /// Takes in a quota that is used up. True if the block's end moved.
+    /// Records a spent quota. Returns true if the block's end moved.
     pub fn quota(&mut self, now: Moment, started: Moment, resets_in: Option<Duration>) -> bool {
         if self.is_hit(started) {
             self.count_hit(now);
@@ -108,7 +108,7 @@ impl Block {
         self.extend(end)
     }
 
-    /// Takes in a success: forgets the hits if its request started after the block.
+    /// Records a success: clears the hits if its request started after the block.
     pub fn succeeded(&mut self, started: Moment) {
         if self.hits > 0 && self.until.is_over_for(started) {
             self.hits = 0;
@@ -116,7 +116,7 @@ impl Block {
         }
     }
 
-    /// Ends the block now, by a person's word.
+    /// Ends the block now, on an operator's request.
     pub fn lift(&mut self, now: Moment) {
         self.until = self.until.min(End::At(now));
         self.quota_until = self.quota_until.min(End::At(now));
@@ -124,7 +124,7 @@ impl Block {
         self.version += 1;
     }
 
-    /// Takes over what was stored, by an earlier process or another host. True if the end moved.
+    /// Adopts a block that was stored by an earlier process or another host. Returns true if the end moved.
     pub fn adopt(&mut self, now: Moment, until: End, quota_until: End, hits: u32) -> bool {
         self.hits = self.hits.max(hits);
         self.quota_until = self.quota_until.max(quota_until);
@@ -188,13 +188,13 @@ impl Block {
     }
 }
 
-/// The first wait of a call that met an overloaded upstream.
+/// The first wait of a call after an overload.
 const FIRST_OVERLOAD_WAIT: Duration = Duration::from_millis(500);
 /// The longest such wait.
 const LONGEST_OVERLOAD_WAIT: Duration = Duration::from_secs(16);
 
-/// How long a call waits before it is tried again after an overload (529, 503), given how many it met
-/// in a row before this one: half a second, doubled each time, at most 16 s.
+/// How long a call waits before it is retried after an overload (529, 503), given the number of consecutive overloads
+/// before this one: half a second, doubled each time, at most 16 s.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The only clock of the handle, and the timer a waiter arms. Both obey tokio's paused clock.
+//! The only clock of the handle, and the timer of a waiter. Both follow tokio's paused clock.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Moment;
 
-/// A timer is never set further ahead; a waiter that wakes early looks again.
+/// Timers are never set further ahead than this; a waiter that wakes early checks again.
 const FURTHEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Turns the runtime's instants into the gate's moments.
+/// Converts the runtime's instants into the gate's moments.
 #[derive(Debug)]
 pub(crate) struct Clock {
     origin: Instant,

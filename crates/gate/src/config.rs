@@ -1,14 +1,14 @@
-//! What a gate is built from, and what is refused.
+//! The configuration of a gate, and its validation.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::priority::Priority;
 
-/// The name of the budget that serves every model no group names.
+/// The name of the budget for models that no group matches.
 pub const DEFAULT_GROUP: &str = "*";
 
-/// The limits of one gate. Plain data; [`GateConfig::default`] is meant to be used as it is.
+/// The limits of one gate. Plain data; [`GateConfig::default`] is usable as it is.
 ///
 /// ```
 /// use rota_gate::{Gate, GateConfig};
@@ -19,32 +19,32 @@ pub const DEFAULT_GROUP: &str = "*";
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateConfig {
-    /// Slots: how many requests run at once, over all groups. Default 10.
+    /// Slots: concurrent requests over all groups. Default 10.
     pub max_concurrent: usize,
-    /// Starts in any stretch of `rate_window`. Default 50.
+    /// Starts in any period of `rate_window`. Default 50.
     pub max_requests_per_window: u32,
     /// The length of the sliding window. Default 60 s.
     pub rate_window: Duration,
-    /// Starts that may follow each other at once; after them starts are spread over the window. Values
-    /// above `max_requests_per_window` mean that many. Default 10.
+    /// Starts that may follow each other immediately; after them starts are spread over the window. Values above
+    /// `max_requests_per_window` are reduced to it. Default 10.
     pub burst: u32,
-    /// Added to every window, for calls that overtake each other on the way. Default 0.
+    /// Added to every window, because calls may overtake each other in transit. Default 0.
     pub window_margin: Duration,
-    /// The priority of a request that names none. Default normal.
+    /// The priority of a request without one. Default normal.
     pub default_priority: Priority,
-    /// How much later a waiter stands per level of priority. Default 60 s.
+    /// How much later a waiter is ordered per level of priority. Default 60 s.
     pub priority_spread: Duration,
     /// The shortest block after a 429. Default 5 s.
     pub initial_backoff: Duration,
-    /// The longest block the doubling reaches by itself. Default 120 s.
+    /// The longest block that doubling reaches. Default 120 s.
     pub max_backoff: Duration,
-    /// How long the gate takes to come back to full speed after a block. Default 30 s.
+    /// How long the ramp back to full speed takes after a block. Default 30 s.
     pub recovery_period: Duration,
-    /// Input tokens per minute, where the provider limits them. Default none.
+    /// Input tokens per minute, if the provider limits them. Default none.
     pub input_tokens_per_minute: Option<u64>,
-    /// Output tokens per minute, where the provider limits them. Default none.
+    /// Output tokens per minute, if the provider limits them. Default none.
     pub output_tokens_per_minute: Option<u64>,
-    /// Model groups with budgets of their own. Default none: every model draws on `*`.
+    /// Model groups with their own budgets. Default none: every model uses `*`.
     pub groups: Vec<GroupConfig>,
 }
 
@@ -68,14 +68,14 @@ impl Default for GateConfig {
     }
 }
 
-/// A model group: the models it covers and its own budget. What is left out is taken from the gate's
-/// configuration; the budget is never shared with another group.
+/// A model group: its models and its own budget, which is not shared with another group. Omitted values are taken
+/// from the gate's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupConfig {
     /// The group's name, for views.
     pub name: String,
-    /// Patterns for model names; `*` stands for any characters, `?` for one. The first group that
-    /// matches takes the request.
+    /// Patterns for model names; `*` stands for any characters, `?` for one. The first group that matches gets the
+    /// request.
     pub models: Vec<String>,
     /// As in [`GateConfig`].
     pub max_requests_per_window: Option<u32>,
@@ -89,22 +89,22 @@ pub struct GroupConfig {
     pub output_tokens_per_minute: Option<u64>,
 }
 
-/// Why a gate was not built.
+/// Why a configuration was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A limit of zero would let nothing through, ever.
+    /// A limit of zero would admit nothing, ever.
     #[error("{key} must be at least 1, got 0")]
     ZeroLimit {
-        /// The configuration key, with its group where it has one.
+        /// The configuration key, with its group if it has one.
         key: String,
     },
     /// A duration of zero would make the limit meaningless.
     #[error("{key} must be longer than 0 s")]
     ZeroDuration {
-        /// The configuration key, with its group where it has one.
+        /// The configuration key, with its group if it has one.
         key: String,
     },
-    /// The cap lies below the start.
+    /// The longest backoff is shorter than the first.
     #[error("max_backoff ({max:?}) must not be shorter than initial_backoff ({initial:?})")]
     BackoffCap {
         /// `initial_backoff`.
@@ -112,13 +112,13 @@ pub enum ConfigError {
         /// `max_backoff`.
         max: Duration,
     },
-    /// Two groups of one name, or a group named like the default one.
+    /// Two groups have the same name, or a group is named like the default one.
     #[error("group name {name:?} is used twice")]
     DuplicateGroup {
         /// The name.
         name: String,
     },
-    /// A group that no model could ever draw on.
+    /// A group without patterns, which no model could match.
     #[error("group {name:?} needs at least one model pattern")]
     NoModels {
         /// The group's name.
@@ -179,7 +179,7 @@ impl GateConfig {
     }
 }
 
-/// One budget with nothing left out.
+/// One budget with every value set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BudgetConfig {
     pub max_requests_per_window: u32,
@@ -218,7 +218,7 @@ mod tests {
         GroupConfig { name: name.to_owned(), models: vec!["*".to_owned()], ..GroupConfig::default() }
     }
 
-    /// The defaults are a contract: policy files leave them out.
+    /// The defaults are a contract, because policy files omit them.
     #[test]
     fn defaults_are_those_of_the_policy() {
         let config = GateConfig::default();

@@ -1,19 +1,18 @@
-//! The desk: the pure gate behind one lock, with the wakers of those who wait.
+//! The pure gate behind one lock, with the wakers of the waiters.
 //!
-//! Every operation takes the lock, lets the pure gate decide, notes whom to wake, and wakes them after
-//! the lock is free; so no foreign code (a waker, a task that is dropped) ever runs under it.
+//! Every operation takes the lock, lets the pure gate decide, collects the wakers, and calls them after the lock is
+//! released, so that no foreign code (a waker, the drop of a task) ever runs under it.
 //!
-//! A grant is *delivered*: the pure gate gives the slot to the waiter's ticket, the waiter only collects
-//! it. Nothing is asked for a second time, so nothing can be lost between two questions.
+//! A grant is *delivered*: the pure gate gives the slot to the waiter's ticket, and the waiter only collects it.
+//! Nothing is requested twice, so nothing can be lost in between.
 //!
-//! When only time can let the next waiter through, some waiters keep the time: they arm a timer for the
-//! next opening. They are chosen among those that were polled; when one leaves, the desk appoints and
-//! wakes another in the same critical section. That is why no background task is needed, and why
-//! a waiter should be polled when it is woken, or dropped. One would do; a few do it at once, so that
-//! a task that is stuck elsewhere with its waiter in hand does not stop the clock for all.
+//! If only time can admit the next waiter, some waiters are timekeepers: they set a timer for the next opening. They
+//! are chosen among the waiters that were polled; when one leaves, another is appointed and woken in the same
+//! critical section. So no background task is needed, and a waiter must be polled when it is woken, or dropped. One
+//! timekeeper would do; there are a few, so that a task that is stuck elsewhere does not delay all.
 //!
-//! This file and its neighbours `waiter.rs` and `permit.rs` are compiled a second time by the
-//! interleaving tests, with another lock and clock; so they name their imports through `super`.
+//! This file, `waiter.rs` and `permit.rs` are compiled a second time by the interleaving tests, with another lock and
+//! clock; so they name their imports through `super`.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -32,7 +31,7 @@ use super::{
 /// The gate's state, as [`Gate::watch`](crate::Gate::watch) shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// Grows with every operation on the gate.
+    /// Incremented by every operation on the gate.
     pub version: u64,
     /// The state after that operation.
     pub state: GateState,
@@ -48,47 +47,47 @@ pub(crate) struct Desk {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Beside each waiter, how to wake it once it was polled.
+    /// The waker of each waiter, once it was polled.
     gate: PureGate<Option<Waker>>,
-    /// Waiters that were refused and have not heard of it yet.
+    /// Waiters that were refused and not yet polled since.
     refused: BTreeMap<Ticket, Refusal>,
-    /// How many of those who wait have been polled.
+    /// The number of waiters that have been polled.
     polled: usize,
     /// At most [`TIMEKEEPERS`].
     timekeepers: Vec<Timekeeper>,
     version: u64,
 }
 
-/// How many waiters keep the time at once.
+/// The number of waiters that keep the timer at once.
 const TIMEKEEPERS: usize = 4;
 
-/// A waiter that keeps the time.
+/// A waiter that keeps a timer.
 #[derive(Debug)]
 struct Timekeeper {
     ticket: Ticket,
-    /// What its timer is set for; `None` while it has been woken to set it.
+    /// The time its timer is set for; `None` while it has been woken to set it.
     armed: Option<Moment>,
 }
 
-/// What a waiter is to do.
+/// The next action of a waiter.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// It has its slot; it waited this long.
+    /// It has its slot, after waiting this long.
     Granted(Duration),
     Refused(Refusal),
-    /// Wait to be woken; keep the time if an opening is named.
+    /// Wait to be woken; set a timer if an opening is given.
     Wait(Option<Moment>),
 }
 
-/// What became of a request that may wait.
+/// The result of a request that may wait.
 #[derive(Debug)]
 pub(crate) enum Entered {
     Started(Ticket),
-    /// It waits to be woken; it keeps the time if an opening is named.
+    /// It waits to be woken, and sets a timer if an opening is given.
     Queued(Ticket, Option<Moment>),
 }
 
-/// Wakers to call once the lock is free. The first one costs no allocation.
+/// Wakers to call once the lock is released. The first one needs no allocation.
 #[derive(Default)]
 struct Wakes {
     first: Option<Waker>,
@@ -130,7 +129,7 @@ impl Desk {
         self.saver.as_ref()
     }
 
-    /// Runs one operation on the gate, then wakes whom it concerns.
+    /// Runs one operation on the gate, then wakes the affected waiters.
     pub fn with<R>(&self, operation: impl FnOnce(&mut PureGate<Option<Waker>>, Moment) -> R) -> R {
         self.locked(|state, now| operation(&mut state.gate, now))
     }
@@ -142,7 +141,7 @@ impl Desk {
         receiver
     }
 
-    /// Asks for a slot; in the queue, the waiter is polled for the first time. One critical section.
+    /// Requests a slot; if queued, the waiter counts as polled. One critical section.
     pub fn enter(&self, request: Request, waker: &Waker) -> Result<Entered, Refusal> {
         self.locked(|state, now| match state.gate.request(now, request)? {
             Admission::Started(ticket) => Ok(Entered::Started(ticket)),
@@ -153,12 +152,12 @@ impl Desk {
         })
     }
 
-    /// What a waiter is to do. Registers its waker while it waits.
+    /// The next action of a waiter. Registers its waker while it waits.
     pub fn turn(&self, ticket: Ticket, waker: &Waker) -> Turn {
         if let Some(waited) = self.lock().gate.collect(ticket) {
             return Turn::Granted(waited);
         }
-        // Dropped after the lock is free: it may hold the last reference to a task.
+        // Dropped after the lock is released: it may hold the last reference to a task.
         let mut replaced = None;
         self.locked(|state, now| {
             state.gate.advance(now);
@@ -173,7 +172,7 @@ impl Desk {
         })
     }
 
-    /// Leaves the queue, or gives a slot back that was never collected.
+    /// Leaves the queue, or frees a slot that was never collected.
     pub fn leave(&self, ticket: Ticket) {
         let mut waker = None;
         self.locked(|state, now| {
@@ -237,7 +236,7 @@ impl Desk {
 }
 
 impl State {
-    /// Notes what the gate decided for those who wait, and sees to it that someone keeps the time.
+    /// Records the gate's effects on waiters, and ensures that there are timekeepers.
     fn deliver(&mut self, wakes: &mut Wakes) {
         while let Some(effect) = self.gate.next_effect() {
             let (ticket, waker) = match effect {
@@ -261,7 +260,7 @@ impl State {
         }
     }
 
-    /// Wakes the timekeepers whose timers are set too late, and new ones where some are missing.
+    /// Wakes the timekeepers whose timers are set too late, and appoints missing ones.
     fn appoint_timekeepers(&mut self, opening: Moment, wakes: &mut Wakes) {
         let Self { gate, timekeepers, .. } = self;
         for keeper in
@@ -279,7 +278,7 @@ impl State {
         }
     }
 
-    /// Remembers how to wake a waiter. Returns what it replaces, to be dropped once the lock is free.
+    /// Stores a waiter's waker. Returns the one it replaces, to be dropped once the lock is released.
     fn register(&mut self, ticket: Ticket, waker: &Waker) -> Option<Waker> {
         let note = self.gate.note_mut(ticket)?;
         if note.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -290,7 +289,7 @@ impl State {
         replaced
     }
 
-    /// The opening this waiter must set its timer for, if it is one that keeps the time.
+    /// The opening this waiter must set its timer for, if it is a timekeeper.
     fn keep_time(&mut self, ticket: Ticket) -> Option<Moment> {
         let opening = self.gate.next_opening();
         let known = self.timekeepers.iter().position(|keeper| keeper.ticket == ticket);

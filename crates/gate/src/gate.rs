@@ -1,4 +1,4 @@
-//! The handle: what programs use.
+//! The public handle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,56 +42,56 @@ pub struct Gate {
 /// The answer of [`Gate::try_acquire`].
 #[derive(Debug)]
 pub enum TryAcquire {
-    /// Go ahead.
+    /// The request may start.
     Ready(Permit),
     /// All slots are taken.
     Queued {
         /// Await it to get the permit; drop it to leave the queue.
         ticket: QueuedTicket,
-        /// 1 for the next to be served.
+        /// 1 for the next in the queue.
         position: usize,
         /// Position × average run time ÷ slots.
         estimated_wait: Duration,
     },
-    /// The block or the budget is in the way; the request was not queued.
+    /// The block or the budget delays it; the request was not queued.
     RateLimited {
-        /// When to ask again; `None` until the gate is unblocked.
+        /// When to try again; `None` until the gate is unblocked.
         retry_after: Option<Duration>,
     },
-    /// The request was turned away.
+    /// The request was rejected.
     Rejected {
-        /// Why.
+        /// The reason.
         reason: RejectReason,
     },
 }
 
-/// Why a gate over a store could not be built.
+/// Why a gate with a store could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The configuration is not allowed.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The stored block could not be read; it might say that nothing may start.
+    /// The stored block could not be read; it might forbid every start.
     #[error(transparent)]
     Store(#[from] StoreFault),
 }
 
 impl Gate {
-    /// Builds a gate that remembers nothing across restarts.
+    /// Builds a gate without persistence.
     ///
     /// # Errors
-    /// A value of the configuration is not allowed, zero limits among them.
+    /// A value of the configuration is invalid, for example a limit of zero.
     pub fn new(config: GateConfig) -> Result<Self, ConfigError> {
         let desk = Desk::new(PureGate::new(&config)?, Clock::start(), None);
         Ok(Self { desk: Arc::new(desk) })
     }
 
-    /// Builds a gate whose block is kept in a store under the upstream's name. It takes over the block it
-    /// finds there. A gate that finds a block, or one that ended within the recovery period, ramps from
-    /// the block's end; any other begins at full speed.
+    /// Builds a gate whose block is stored under the upstream's name, and adopts the stored block. A gate that finds
+    /// a block, or one that ended within the recovery period, ramps from the block's end; any other starts at full
+    /// speed.
     ///
     /// # Errors
-    /// A value of the configuration is not allowed, or the store failed.
+    /// A value of the configuration is invalid, or the store failed.
     pub fn with_store(
         config: GateConfig,
         upstream: &str,
@@ -125,7 +125,7 @@ impl Gate {
         Acquire::new(Arc::clone(&self.desk), request)
     }
 
-    /// Asks for a slot without waiting for a block or a budget.
+    /// Requests a slot without waiting for a block or a budget.
     ///
     /// ```
     /// use rota_gate::{Gate, GateConfig, Priority, TryAcquire};
@@ -145,7 +145,7 @@ impl Gate {
         self.try_acquire_request(Request::new(id).priority(priority))
     }
 
-    /// Asks for a slot without waiting, for a model or with the default priority.
+    /// Requests a slot without waiting, for a model or with the default priority.
     pub fn try_acquire_request(&self, request: Request) -> TryAcquire {
         match self.desk.with(|gate, now| gate.try_request(now, request)) {
             Answer::Ready(ticket) => {
@@ -160,20 +160,20 @@ impl Gate {
         }
     }
 
-    /// Takes a waiting request out of the queue; its caller is told.
+    /// Removes a waiting request from the queue; its caller gets an error.
     ///
     /// # Errors
-    /// No such request waits.
+    /// No waiting request has this name.
     pub fn cancel(&self, id: impl Into<RequestId>) -> Result<(), CancelError> {
         let id = id.into();
         self.desk.with(|gate, now| gate.cancel(now, &id))
     }
 
-    /// Says how a request ended, by its name: frees the slot and answers what to do next. Whoever holds
-    /// the permit uses [`Permit::report`]; the permit's later drop then frees nothing more.
+    /// Reports how a request ended, by its name: frees the slot and returns the advice. The holder of the permit uses
+    /// [`Permit::report`]; if the request was ended by name, dropping the permit frees nothing more.
     ///
     /// # Errors
-    /// No request of this name has a slot; nothing was freed.
+    /// No request with this name has a slot; nothing was freed.
     pub fn report(&self, id: impl Into<RequestId>, outcome: Outcome) -> Result<Advice, NotRunning> {
         let id = id.into();
         self.desk.with_saving(|gate, now| {
@@ -182,7 +182,7 @@ impl Gate {
         })
     }
 
-    /// The gate's figures.
+    /// The gate's current state.
     pub fn state(&self) -> GateState {
         self.desk.with(|gate, now| {
             gate.advance(now);
@@ -190,7 +190,7 @@ impl Gate {
         })
     }
 
-    /// Who runs and who waits. Costs O(n log n) in the number of requests, under the gate's lock.
+    /// Running and waiting requests. Costs O(n log n) in the number of requests, under the gate's lock.
     pub fn details(&self) -> Details {
         self.desk.with(|gate, now| {
             gate.advance(now);
@@ -203,8 +203,8 @@ impl Gate {
         self.desk.with(|gate, _| gate.stats())
     }
 
-    /// A channel that shows the state after every operation, always the latest. What time alone changes
-    /// (a block that ends while nobody waits) shows at the next operation.
+    /// A channel with the state after every operation, always the latest. A change by time alone (a block that ends
+    /// while nothing waits) appears at the next operation.
     ///
     /// ```
     /// use rota_gate::{Gate, GateConfig, Priority};
@@ -223,13 +223,13 @@ impl Gate {
         self.desk.watch()
     }
 
-    /// Ends a block, a quota's too, and forgets the hits; the gate ramps up from here.
+    /// Ends a block, including a quota's, and clears the hits; the gate ramps up from here.
     pub fn unblock(&self) {
         self.desk.with_saving(|gate, now| gate.unblock(now));
     }
 
-    /// Takes over another configuration at once: slots, windows, groups, waits. Requests that run go on, waiters keep
-    /// their time of arrival, and starts that were counted stay counted.
+    /// Applies another configuration immediately: slots, windows, groups, waits. Running requests continue, waiters
+    /// keep their time of arrival, and counted starts stay counted.
     ///
     /// ```
     /// use rota_gate::{Gate, GateConfig};
@@ -241,26 +241,26 @@ impl Gate {
     /// ```
     ///
     /// # Errors
-    /// A value is not allowed; nothing changed.
+    /// A value is invalid; nothing changed.
     pub fn reconfigure(&self, config: &GateConfig) -> Result<(), ConfigError> {
         self.desk.with(|gate, now| gate.reconfigure(now, config))
     }
 
-    /// The priority of a request that names none.
+    /// The priority of a request without one.
     pub fn default_priority(&self) -> Priority {
         self.desk.with(|gate, _| gate.default_priority)
     }
 
-    /// Refuses everyone who waits or comes later. Requests that run go on.
+    /// Refuses all waiting and later requests. Running requests continue.
     pub fn close(&self) {
         self.desk.with(|gate, now| gate.close(now));
     }
 
-    /// Takes over what the store says by now, for a gate whose upstream another host uses too. Only ever
-    /// lengthens the block. Does nothing without a store.
+    /// Adopts the block in the store, for a gate whose upstream another host uses too. It can only extend the block.
+    /// Does nothing without a store.
     ///
     /// # Errors
-    /// The store failed; the block stays as it is.
+    /// The store failed; the block is unchanged.
     pub fn refresh_block(&self) -> Result<(), StoreFault> {
         let Some(saver) = self.desk.saver() else { return Ok(()) };
         if let Some(stored) = saver.load()? {
@@ -270,7 +270,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Why the block in the store is behind the gate's, if it is: the last save failed.
+    /// The error of the last save, if the stored block is older than the gate's.
     pub fn store_fault(&self) -> Option<Arc<StoreFault>> {
         self.desk.saver().and_then(Saver::fault)
     }

@@ -1,4 +1,4 @@
-//! A model group: its waiters and the budget they draw on, under the gate's common slots.
+//! A model group: its waiters and their budget, under the gate's common slots.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::tokens::TokenWindow;
 use crate::window::StartWindow;
 
 const MINUTE_MICROS: u64 = 60_000_000;
-/// What is used up for longer is said by a 429.
+/// The longest pause after a response that reports little remaining budget; a longer exhaustion causes a 429.
 const LONGEST_HOLD_BACK: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -22,17 +22,17 @@ pub(crate) struct Group {
     pub queue: Queue,
     pub window: StartWindow,
     pace: Pace,
-    /// When the bucket held a start again, as seen at the last block. A block that is lifted early does not
-    /// make it earlier.
+    /// When the bucket had a start available again, as of the last block. Lifting a block early does not make it
+    /// earlier.
     refilled: Moment,
-    /// No start before: what the provider said of its own budget.
+    /// No start before this time, because the provider reported little remaining budget.
     held_back_until: Moment,
     pub input: Option<TokenWindow>,
     pub output: Option<TokenWindow>,
 }
 
 impl Group {
-    /// Every group of a configuration; the default one is last and takes what no other takes.
+    /// Every group of a configuration; the default one is last and takes the remaining models.
     pub fn all(config: &GateConfig) -> Vec<Group> {
         let named = config.groups.iter().map(|group| {
             let models = group.models.iter().map(|model| model.as_str().into()).collect();
@@ -42,7 +42,7 @@ impl Group {
         named.chain([rest]).collect()
     }
 
-    /// Every group of another configuration. A group of the same name goes on with what it has counted.
+    /// Every group of another configuration. A group of the same name keeps its counts.
     pub fn renewed(before: &mut Vec<Group>, config: &GateConfig, now: Moment, ramp: &Ramp) -> Vec<Group> {
         let mut groups = Self::all(config);
         for (index, group) in groups.iter_mut().enumerate() {
@@ -55,7 +55,7 @@ impl Group {
         groups
     }
 
-    /// The same group under other limits, without its waiters: they may belong to another group now.
+    /// The same group under other limits, without its waiters, which may belong to another group now.
     fn with_limits(mut self, models: Vec<Box<str>>, budget: BudgetConfig, now: Moment, ramp: &Ramp) -> Self {
         let margin = micros(budget.window_margin);
         let window = micros(budget.rate_window).saturating_add(margin);
@@ -92,9 +92,9 @@ impl Group {
         }
     }
 
-    /// The index of the group that takes requests for a model.
+    /// The index of the group for a model.
     pub fn serving(groups: &[Group], model: Option<&str>) -> usize {
-        // The last one takes the rest, and need not be asked.
+        // The last group takes the rest without a match.
         let rest = groups.len() - 1;
         match model {
             Some(model) => groups[..rest].iter().position(|group| group.serves(model)).unwrap_or(rest),
@@ -106,7 +106,7 @@ impl Group {
         self.models.iter().any(|pattern| matches(pattern, model))
     }
 
-    /// True if the budget allows a start now. The same answer as `opens_at` gives, sooner.
+    /// True if the budget allows a start now. Equivalent to `opens_at`, but faster.
     pub fn is_open(&self, now: Moment, ramp: &Ramp) -> bool {
         let has_tokens = |window: &Option<TokenWindow>| {
             window.as_ref().is_none_or(|window| window.used(now) < window.limit())
@@ -118,13 +118,13 @@ impl Group {
             && has_tokens(&self.output)
     }
 
-    /// When the budget allows the next start. `None`: never, time ends before.
+    /// When the budget allows the next start. `None` if that is beyond the range of time.
     pub fn opens_at(&self, now: Moment, ramp: &Ramp) -> Option<Moment> {
         let paced = ramp.when_paced(self.pace.opens_at()?)?;
         Some(self.windows_open_at(now)?.max(paced))
     }
 
-    /// True while only the pacing of starts, and no window, holds the next one up.
+    /// True while only pacing, and no window, delays the next start.
     pub fn is_pacing(&self, now: Moment, ramp: &Ramp) -> bool {
         !self.pace.is_open(ramp.paced(now)) && self.windows_open_at(now).is_some_and(|opens| opens <= now)
     }
@@ -152,13 +152,13 @@ impl Group {
         }
     }
 
-    /// Lets nothing start for a while, at most a minute; a shorter while than before changes nothing.
+    /// Prevents starts for a while, at most a minute; a shorter time than before changes nothing.
     pub fn hold_back(&mut self, now: Moment, wait: Duration) {
         self.held_back_until = self.held_back_until.max(now.plus(wait.min(LONGEST_HOLD_BACK)));
     }
 
-    /// Leaves a single start in the bucket, for a ramp that will begin at `at`. A bucket that is empty refills
-    /// in ordinary time until then; `ramp` is the one that has been in force so far.
+    /// Leaves a single start in the bucket, for a ramp that will begin at `at`. An empty bucket refills in ordinary
+    /// time until then; `ramp` is the current one.
     pub fn leave_one(&mut self, now: Moment, at: Moment, ramp: &Ramp) {
         let opens = self.pace.opens_at().and_then(|paced| ramp.when_paced(paced));
         self.refilled = self.refilled.max(opens.unwrap_or(Moment::MAX));
@@ -166,10 +166,10 @@ impl Group {
     }
 }
 
-/// True if `text` fits `pattern`, where `*` stands for any characters and `?` for one.
+/// True if `text` matches `pattern`, where `*` stands for any characters and `?` for one.
 fn matches(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // What follows the last star, and what it has not swallowed so far.
+    // The pattern after the last star, and the text that the star has not consumed.
     let mut star = None;
     loop {
         let (mut wanted, mut left) = (pattern.clone(), text.clone());

@@ -1,7 +1,7 @@
-//! The instant the pure gate reckons in: whole microseconds since an origin the caller chose.
+//! The pure gate's instant: whole microseconds since an origin the caller chose.
 //!
-//! Monotonic and its own type, so that no wall-clock time can slip into a decision. Every sum
-//! either saturates or says that it does not fit; nothing here can overflow.
+//! Monotonic and a separate type, so that no wall-clock time can enter a decision. Every sum either saturates or
+//! reports that it does not fit; nothing here can overflow.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Moment(u64);
 impl Moment {
     /// The origin.
     pub const ZERO: Moment = Moment(0);
-    /// The last instant there is, some 584,000 years after the origin.
+    /// The last instant, some 584,000 years after the origin.
     pub const MAX: Moment = Moment(u64::MAX);
 
     /// The instant that many microseconds after the origin.
@@ -51,7 +51,7 @@ impl Moment {
         Self(self.0.saturating_add(micros(duration)))
     }
 
-    /// How long ago `earlier` was; zero when it lies ahead.
+    /// The time since `earlier`; zero if that is in the future.
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_micros(self.micros_since(earlier))
     }
@@ -64,7 +64,7 @@ impl Moment {
         Self(self.0.saturating_add(micros))
     }
 
-    /// Moved forward, or `None` when that instant does not exist.
+    /// Moved forward, or `None` if the result does not fit.
     pub(crate) const fn checked_plus_micros(self, micros: u64) -> Option<Self> {
         match self.0.checked_add(micros) {
             Some(sum) => Some(Self(sum)),
@@ -73,7 +73,7 @@ impl Moment {
     }
 }
 
-/// Whole microseconds of a duration, rounded up, so that a wait is never cut short.
+/// Whole microseconds of a duration, rounded up, so that a wait is never too short.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

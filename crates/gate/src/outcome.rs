@@ -1,9 +1,9 @@
-//! How a request ended, what follows from it, and why one was refused.
+//! How a request ended, the advice that follows, and why a request was refused.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Tokens a response reported. Input counts what the provider counts (not what it read from its cache).
+/// Tokens that a response reported. Input as the provider counts it (without what it read from its cache).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Input tokens.
@@ -15,52 +15,52 @@ pub struct Usage {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The upstream answered; what it reported goes into the token windows.
+    /// The upstream answered; the reported tokens count in the token windows.
     Success(Usage),
-    /// The upstream said 429. Blocks the gate; above [`QUOTA_ABOVE`](crate::QUOTA_ABOVE) it is a quota.
+    /// The upstream answered 429. Blocks the gate; above [`QUOTA_ABOVE`](crate::QUOTA_ABOVE) it is a quota.
     RateLimited {
-        /// What the answer's `Retry-After` said, if anything.
+        /// The response's `Retry-After`, if any.
         retry_after: Option<Duration>,
     },
-    /// A spend cap or quota is used up. Blocks the gate until the reset, or until it is unblocked.
+    /// A spend cap or quota is spent. Blocks the gate until the reset, or until it is unblocked.
     Quota {
-        /// Time until the quota is renewed, where it is known.
+        /// Time until the quota is renewed, if known.
         resets_in: Option<Duration>,
     },
     /// The upstream is overloaded (529, 503). Does not block; slows the gate down for a while.
     Overloaded {
-        /// How many overloads in a row this call has met before this one.
+        /// The number of consecutive overloads of this call before this one.
         earlier: u32,
     },
-    /// Anything else went wrong. Says nothing about the upstream's limits.
+    /// Any other failure. It implies nothing about the upstream's limits.
     Failed,
 }
 
-/// What the caller should do next.
+/// The advice to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
     /// Nothing: the request is over.
     Done,
-    /// Ask the gate again; it lets no one through before the block is over.
+    /// Request a slot again; the gate admits no request before the block is over.
     AskAgain {
         /// Time left of the block.
         blocked_for: Duration,
     },
-    /// Wait this long, then ask the gate again. Concerns this call alone.
+    /// Wait this long, then request a slot again. Applies to this call alone.
     RetryIn(Duration),
-    /// Give up: the quota is used up. Tell the operator.
+    /// Give up: the quota is spent. Inform the operator.
     Stop {
         /// Time until the quota is renewed; `None` until the gate is unblocked.
         resets_in: Option<Duration>,
     },
 }
 
-/// Why `try_acquire` turned a request away.
+/// Why `try_acquire` rejected a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectReason {
-    /// A request of this name has a slot.
+    /// A request with this name has a slot.
     AlreadyRunning,
-    /// A request of this name waits for one.
+    /// A request with this name is waiting.
     AlreadyQueued,
     /// The gate was closed.
     Closed,
@@ -82,18 +82,18 @@ pub enum Refusal {
     /// The name is in use, or the gate is closed.
     #[error("{0}")]
     Rejected(RejectReason),
-    /// The quota is used up; waiting would not help.
+    /// The quota is spent; waiting would not help.
     #[error("Quota used up")]
     Quota {
         /// Time until the quota is renewed; `None` until the gate is unblocked.
         resets_in: Option<Duration>,
     },
-    /// Someone took the request out of the queue.
+    /// The request was removed from the queue.
     #[error("Cancelled")]
     Cancelled,
 }
 
-/// No request of this name has a slot. Nothing was freed.
+/// No request with this name has a slot. Nothing was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such request is running")]
 pub struct NotRunning;
@@ -101,7 +101,7 @@ pub struct NotRunning;
 /// Why a request could not be cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CancelError {
-    /// No request of this name is known.
+    /// No request with this name is known.
     #[error("no such request is queued")]
     Unknown,
     /// Its caller holds a permit; only the caller can end it.

@@ -1,15 +1,15 @@
-//! Pacing inside the window: a bucket of `burst` starts that refills evenly.
+//! Pacing within the window: a bucket of `burst` starts that refills evenly.
 //!
-//! Providers refill by the second, so fifty starts at once earn a 429 where fifty spread over a
-//! minute do not. The bucket is kept as one number, the paced time at which it would be full again;
-//! it reads the paced time of the ramp, so after a block it refills slowly at first.
+//! Providers refill by the second, so fifty simultaneous starts cause a 429 where fifty spread over a minute do not.
+//! The bucket is stored as one number, the paced time at which it would be full again; it reads the paced time of the
+//! ramp, so after a block it refills slowly at first.
 
-/// One start costs `window` units and one microsecond of paced time brings `limit` units: no rounding.
+/// One start costs `window` units and one microsecond of paced time adds `limit` units: no rounding.
 #[derive(Debug)]
 pub(crate) struct Pace {
     limit: u128,
     window: u128,
-    /// What a full bucket holds beyond the start that is asked for, in units.
+    /// The capacity of the bucket beyond the requested start, in units.
     depth: u128,
     /// Paced time, in units, at which the bucket is full.
     full_at: u128,
@@ -21,7 +21,7 @@ impl Pace {
         Self { limit, window, depth: (u128::from(burst) - 1) * window, full_at: 0 }
     }
 
-    /// The paced time at which the next start fits. `None`: never, time ends before.
+    /// The paced time at which the next start fits. `None` if that is beyond the range of time.
     pub fn opens_at(&self) -> Option<u64> {
         match self.full_at.checked_sub(self.depth) {
             None | Some(0) => Some(0),
@@ -29,7 +29,7 @@ impl Pace {
         }
     }
 
-    /// True if a start fits at this paced time. The same answer as `opens_at` gives, without its division.
+    /// True if a start fits at this paced time. Equivalent to `opens_at`, without its division.
     pub fn is_open(&self, paced: u64) -> bool {
         self.full_at <= u128::from(paced) * self.limit + self.depth
     }
@@ -39,7 +39,7 @@ impl Pace {
         self.full_at = self.full_at.max(u128::from(paced) * self.limit) + self.window;
     }
 
-    /// Takes over another limit, window and burst. As many starts are missing as before, at most a bucket's worth.
+    /// Applies another limit, window and burst. The number of missing starts is kept, up to the bucket's capacity.
     pub fn set_limits(&mut self, paced: u64, limit: u32, window_micros: u64, burst: u32) {
         let missing = self.full_at.saturating_sub(u128::from(paced) * self.limit);
         let missing = missing.div_ceil(self.window.max(1)).min(u128::from(burst));

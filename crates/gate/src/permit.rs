@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::desk::Desk;
 use super::{Advice, NotRunning, Outcome, Ticket, Usage};
 
-/// One slot of the gate. Dropping it frees the slot, also while a panic unwinds.
+/// One slot of the gate. Dropping it frees the slot, also during a panic.
 ///
-/// A permit that is dropped without a report counts as a request that failed: it says nothing about
-/// the upstream's limits.
+/// A permit that is dropped without a report counts as a failed request, which implies nothing about the upstream's
+/// limits.
 #[derive(Debug)]
 #[must_use = "a dropped permit frees its slot"]
 pub struct Permit {
-    /// Gone once the request has been reported.
+    /// `None` once the request has been reported.
     desk: Option<Arc<Desk>>,
     ticket: Ticket,
     waited: Duration,
@@ -29,10 +29,10 @@ impl Permit {
         self.waited
     }
 
-    /// Says how the request ended, frees the slot, and answers what to do next.
+    /// Reports how the request ended, frees the slot, and returns the advice.
     ///
     /// # Errors
-    /// The request was already ended by its name; nothing was freed a second time.
+    /// The request was already ended by its name; nothing was freed again.
     pub fn report(mut self, outcome: Outcome) -> Result<Advice, NotRunning> {
         match self.desk.take() {
             Some(desk) => desk.finish(self.ticket, outcome),
@@ -40,8 +40,7 @@ impl Permit {
         }
     }
 
-    /// Counts tokens the response has reported so far, before it ends. What is counted here is not to
-    /// be reported again at the end.
+    /// Counts tokens that the response has reported so far. Do not report them again at the end.
     ///
     /// # Errors
     /// The request was already ended by its name; nothing was counted.
@@ -50,8 +49,8 @@ impl Permit {
         desk.with(|gate, now| gate.count(now, self.ticket, usage))
     }
 
-    /// Lets no other request of the same group start for a while, because the response said that little of
-    /// the provider's budget is left. At most a minute: what is really used up is said by a 429.
+    /// Prevents other requests of the same group from starting for a while, because the response reported little
+    /// remaining budget. At most a minute: real exhaustion causes a 429.
     ///
     /// # Errors
     /// The request was already ended by its name; nothing changed.
@@ -64,7 +63,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(desk) = self.desk.take() {
-            // An error only means that the request was ended by its name before.
+            // An error only means that the request was already ended by its name.
             let _ = desk.finish(self.ticket, Outcome::Failed);
         }
     }

@@ -14,11 +14,11 @@ use std::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
-    /// Level 0: goes before everything.
+    /// Level 0: before everything else.
     Critical,
-    /// Level 1: someone is waiting for the answer.
+    /// Level 1: a person waits for the answer.
     High,
-    /// Level 2: what most requests are.
+    /// Level 2: most requests.
     #[default]
     Normal,
     /// Level 3: may wait, but never more than three spreads behind later arrivals.
@@ -49,7 +49,7 @@ impl Priority {
         }
     }
 
-    /// The short label of status panels.
+    /// The short label in status panels.
     pub const fn label(self) -> &'static str {
         match self {
             Priority::Critical => "CRIT",
@@ -66,11 +66,11 @@ impl fmt::Display for Priority {
     }
 }
 
-/// A word that names no priority.
+/// A word that is not a priority.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown priority {given:?}: expected critical, high, normal or low")]
 pub struct UnknownPriority {
-    /// What was given.
+    /// The given word.
     pub given: String,
 }
 

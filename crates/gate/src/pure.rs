@@ -1,12 +1,11 @@
-//! The pure gate: every decision, and nothing else.
+//! The pure gate, which makes every decision.
 //!
-//! It does no I/O, reads no clock and never waits: `now` comes in with each call, and what follows for
-//! those who wait goes out as [`Effect`]s. Time never runs backwards in here; a `now` before the last one
-//! counts as the last one.
+//! It does no I/O, reads no clock and never waits: `now` is passed to each call, and changes for waiting requests are
+//! returned as [`Effect`]s. Time never runs backwards; a `now` before the last one counts as the last one.
 //!
-//! A request passes three things, whether it starts at once or is promoted from the queue: the block,
-//! the slots (fewer while the gate ramps), and the budget of its model group. [`PureGate::advance`] is
-//! the one place where waiters are let through; every operation ends in it.
+//! A request passes three checks, whether it starts immediately or is promoted from the queue: the block, the slots
+//! (fewer while the gate ramps up), and the budget of its model group. Only [`PureGate::advance`] admits waiters;
+//! every operation ends in it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::request::{Precomputed, Request, RequestId};
 use crate::slab::{Slab, Ticket};
 use crate::stats::Counters;
 
-/// Where a request went that may wait.
+/// The result of a request that may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// It has a slot.
@@ -33,7 +32,7 @@ pub enum Admission {
     Queued(Ticket),
 }
 
-/// The answer to a request that will not wait blindly.
+/// The result of a request that waits only for a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It has a slot.
@@ -42,25 +41,25 @@ pub enum Answer {
     Queued {
         /// Its ticket; an [`Effect`] will name it.
         ticket: Ticket,
-        /// 1 for the next to be served.
+        /// 1 for the next in the queue.
         position: usize,
         /// Position × average run time ÷ slots.
         estimated_wait: Duration,
     },
-    /// The block or the budget is in the way; it was not queued.
+    /// The block or the budget delays it; it was not queued.
     RateLimited {
-        /// When to ask again; `None` until the gate is unblocked.
+        /// When to try again; `None` until the gate is unblocked.
         retry_after: Option<Duration>,
     },
-    /// It was turned away.
+    /// It was rejected.
     Rejected(RejectReason),
 }
 
-/// Something that happened to a request that was waiting, with the note that was kept beside it.
+/// A change for a request that was waiting, with the caller's note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect<N = ()> {
-    /// It has a slot now, to be collected by [`PureGate::collect`]. Until then it may still be taken back: by
-    /// its caller, who leaves, or by a block, which puts it back into its place in the queue.
+    /// It has a slot now, to be collected by [`PureGate::collect`]. Until then the slot may be withdrawn: if its
+    /// caller leaves, or by a block, which returns the request to its place in the queue.
     Started(Ticket, N),
     /// It left the queue without a slot.
     Refused(Ticket, Refusal, N),
@@ -78,12 +77,12 @@ pub(crate) struct Entry<N> {
     pub note: N,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {
     /// It waits.
     Queued,
-    /// It was given a slot, and its caller has yet to collect it.
+    /// It has a slot that its caller has not collected yet.
     Granted { started: Moment },
     /// Its caller holds a permit.
     Running { started: Moment },
@@ -102,11 +101,10 @@ impl<N> Entry<N> {
     }
 }
 
-/// Capacity that is kept without asking whether it is used.
+/// Capacity that is kept even if unused.
 const SMALL: usize = 64;
 
-/// The gate as a state machine. `N` is a note that whoever drives it keeps beside each request; the gate
-/// never looks at it.
+/// The gate as a state machine. `N` is a note that the caller attaches to each request; the gate never reads it.
 ///
 /// ```
 /// use rota_gate::{Admission, Effect, GateConfig, Moment, Outcome, PureGate, Request, Usage};
@@ -127,12 +125,11 @@ pub struct PureGate<N = ()> {
     pub(crate) groups: Vec<Group>,
     pub(crate) ramp: Ramp,
     pub(crate) block: Block,
-    /// When an overload last slowed the gate down; requests that started before it are part of the
-    /// same trouble.
+    /// When an overload last slowed the gate down; requests that started before it belong to the same overload.
     slowed: Option<Moment>,
     pub(crate) entries: Slab<Entry<N>>,
     ids: HashMap<RequestId, Ticket, Precomputed>,
-    /// Requests that were given a slot since this was last tidied; some have collected it.
+    /// Requests that got a slot since the last cleanup; some have collected it.
     granted: Vec<Ticket>,
     pub(crate) running: usize,
     pub(crate) queued: usize,
@@ -146,7 +143,7 @@ impl<N: Default> PureGate<N> {
     /// Builds a gate.
     ///
     /// # Errors
-    /// A value of the configuration is not allowed; see [`GateConfig::validate`].
+    /// A value of the configuration is invalid; see [`GateConfig::validate`].
     pub fn new(config: &GateConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let backoff = Backoff {
@@ -173,10 +170,10 @@ impl<N: Default> PureGate<N> {
         })
     }
 
-    /// Asks for a slot and waits in the queue if there is none.
+    /// Requests a slot and waits in the queue if there is none.
     ///
     /// # Errors
-    /// The name is in use, the quota is used up, or the gate is closed.
+    /// The name is in use, the quota is spent, or the gate is closed.
     pub fn request(&mut self, now: Moment, request: Request) -> Result<Admission, Refusal> {
         self.advance(now);
         self.check_name(&request.id).map_err(Refusal::Rejected)?;
@@ -190,7 +187,7 @@ impl<N: Default> PureGate<N> {
         Ok(Admission::Queued(self.enqueue(request, group)))
     }
 
-    /// Asks for a slot. Waits in the queue only for a slot, not for a block or a budget.
+    /// Requests a slot. Waits in the queue only for a slot, not for a block or a budget.
     pub fn try_request(&mut self, now: Moment, request: Request) -> Answer {
         self.advance(now);
         if let Err(reason) = self.check_name(&request.id) {
@@ -205,13 +202,13 @@ impl<N: Default> PureGate<N> {
             return Answer::Ready(self.start_at_once(request, group));
         }
         let ticket = self.enqueue(request, group);
-        // One that was just queued is there.
+        // A request that was just queued exists.
         let position = self.position(ticket).unwrap_or(self.queued);
         Answer::Queued { ticket, position, estimated_wait: self.estimated_wait(position) }
     }
 
-    /// Notes that the caller of a promoted request has its slot, and says how long it waited. `None` if
-    /// there is nothing to collect, or nothing any more: a block may have put it back into the queue.
+    /// Records that the caller of a promoted request has collected its slot, and returns how long it waited. `None`
+    /// if there is nothing to collect, for example because a block returned it to the queue.
     pub fn collect(&mut self, ticket: Ticket) -> Option<Duration> {
         let entry = self.entries.get_mut(ticket)?;
         let Phase::Granted { started } = entry.phase else { return None };
@@ -219,7 +216,7 @@ impl<N: Default> PureGate<N> {
         Some(started.since(entry.arrived))
     }
 
-    /// Ends a request that has a slot: frees the slot, learns from the outcome, lets the next ones in.
+    /// Ends a request that has a slot: frees the slot, applies the outcome, admits the next ones.
     ///
     /// # Errors
     /// The request holds no slot; nothing was freed.
@@ -249,7 +246,7 @@ impl<N: Default> PureGate<N> {
         Ok(())
     }
 
-    /// Lets nothing of a running request's group start for a while: little of the provider's budget is left.
+    /// Prevents starts of a running request's group for a while, because little of the provider's budget is left.
     ///
     /// # Errors
     /// The request holds no slot; nothing changed.
@@ -261,18 +258,18 @@ impl<N: Default> PureGate<N> {
         Ok(())
     }
 
-    /// Takes back a request whose caller has gone before it held a permit, and returns its note. `None` if
-    /// there is none.
+    /// Removes a request whose caller left before it had a permit, and returns its note. `None` if there is no such
+    /// request.
     pub fn leave(&mut self, now: Moment, ticket: Ticket) -> Option<N> {
         let note = self.withdraw(ticket);
         self.advance(now);
         note
     }
 
-    /// Takes a waiting request out of the queue by its name; an [`Effect`] tells its caller.
+    /// Removes a waiting request from the queue by its name; an [`Effect`] informs its caller.
     ///
     /// # Errors
-    /// No such request waits.
+    /// No waiting request has this name.
     pub fn cancel(&mut self, now: Moment, id: &RequestId) -> Result<(), CancelError> {
         let ticket = self.ticket_of(id).ok_or(CancelError::Unknown)?;
         let note = self.withdraw(ticket).ok_or(CancelError::Running)?;
@@ -281,7 +278,7 @@ impl<N: Default> PureGate<N> {
         Ok(())
     }
 
-    /// Lets through whoever may start by now, in order. Every operation ends here.
+    /// Admits every waiter that may start by now, in order. Every operation ends here.
     pub fn advance(&mut self, now: Moment) {
         self.now = self.now.max(now);
         while self.queued > 0 && self.has_free_slot() && !self.block.is_blocked(self.now) {
@@ -304,7 +301,7 @@ impl<N: Default> PureGate<N> {
         }
     }
 
-    /// What happened to waiting requests, oldest first.
+    /// Changes for waiting requests, oldest first.
     pub fn next_effect(&mut self) -> Option<Effect<N>> {
         let effect = self.effects.pop_front();
         if effect.is_none() && self.effects.capacity() > SMALL {
@@ -313,8 +310,8 @@ impl<N: Default> PureGate<N> {
         effect
     }
 
-    /// When time alone will next let a waiter through. `None` if nobody waits, or only the end of a
-    /// running request can help.
+    /// When time alone will admit the next waiter. `None` if nothing waits, or only the end of a running request can
+    /// help.
     pub fn next_opening(&self) -> Option<Moment> {
         if self.queued == 0 || self.running >= self.slots {
             return None;
@@ -326,7 +323,7 @@ impl<N: Default> PureGate<N> {
         Some(slot.max(unblocked).max(budget).max(self.now))
     }
 
-    /// Ends a block by a person's word; the gate ramps from here.
+    /// Ends a block on an operator's request; the gate ramps up from here.
     pub fn unblock(&mut self, now: Moment) {
         self.now = self.now.max(now);
         if self.block.is_blocked(self.now) || self.block.hits() > 0 {
@@ -336,7 +333,7 @@ impl<N: Default> PureGate<N> {
         self.advance(now);
     }
 
-    /// Refuses everyone who waits or comes later. Requests that run go on.
+    /// Refuses all waiting and later requests. Running requests continue.
     pub fn close(&mut self, now: Moment) {
         self.now = self.now.max(now);
         self.closed = true;
@@ -347,12 +344,12 @@ impl<N: Default> PureGate<N> {
         self.block.longest_backoff()
     }
 
-    /// Grows with every change of the block that a restart must know of.
+    /// Incremented by every change of the block that must survive a restart.
     pub fn block_version(&self) -> u64 {
         self.block.version()
     }
 
-    /// Takes over a block from an earlier process or another host.
+    /// Adopts a block of an earlier process or another host.
     pub(crate) fn adopt(&mut self, now: Moment, until: End, quota_until: End, hits: u32) {
         self.now = self.now.max(now);
         if self.block.adopt(self.now, until, quota_until, hits) {
@@ -360,12 +357,12 @@ impl<N: Default> PureGate<N> {
         }
     }
 
-    /// The ticket of a request that is known by name.
+    /// The ticket of a request, by its name.
     pub fn ticket_of(&self, id: &RequestId) -> Option<Ticket> {
         self.ids.get(id).copied()
     }
 
-    /// The note kept beside a request that waits.
+    /// The note of a waiting request.
     pub fn note_mut(&mut self, ticket: Ticket) -> Option<&mut N> {
         self.entries.get_mut(ticket).map(|entry| &mut entry.note)
     }
@@ -381,7 +378,7 @@ impl<N: Default> PureGate<N> {
         Place { key: self.key(entry.arrived, entry.priority), ticket }
     }
 
-    /// The static key: a waiter of level L stands as if it had arrived L spreads later.
+    /// The static key: a waiter of level L is ordered as if it had arrived L spreads later.
     pub(crate) fn key(&self, arrived: Moment, priority: Priority) -> u64 {
         let behind = self.spread_micros.saturating_mul(u64::from(priority.level()));
         arrived.plus_micros(behind).as_micros()
@@ -399,7 +396,7 @@ impl<N: Default> PureGate<N> {
         }
     }
 
-    /// How long the block or the group's budget will hold a new request up. Outer `None`: it does not.
+    /// How long the block or the group's budget will delay a new request. Outer `None`: not at all.
     fn limited_for(&self, group: usize) -> Option<Option<Duration>> {
         if self.block.is_blocked(self.now) {
             return Some(self.block.until().left(self.now));
@@ -421,7 +418,7 @@ impl<N: Default> PureGate<N> {
         self.running < self.ramp.slots(self.now, self.slots)
     }
 
-    /// The waiter whose turn it is among those whose budget is open.
+    /// The next waiter among those whose budget allows a start.
     fn next_waiter(&self) -> Option<(usize, Priority, Ticket)> {
         let heads = self.groups.iter().enumerate().filter_map(|(index, group)| {
             let (priority, place) = group.queue.first()?;
@@ -458,7 +455,7 @@ impl<N: Default> PureGate<N> {
         ticket
     }
 
-    /// Writes a start down, in the budget and in the figures.
+    /// Records a start in the budget and the statistics.
     fn start(&mut self, group: usize, waited_micros: u64) {
         self.groups[group].record_start(self.now, &self.ramp);
         self.running += 1;
@@ -536,11 +533,11 @@ impl<N: Default> PureGate<N> {
         }
     }
 
-    /// Puts requests back into their places that have a slot their callers do not know of yet: none may start
-    /// inside a block, and these have not started.
+    /// Returns requests to the queue that have a slot their callers have not collected: nothing may start during a
+    /// block, and these have not started.
     fn take_back_grants(&mut self) {
         let mut granted = std::mem::take(&mut self.granted);
-        // The latest first, so that each is put back before those who wait.
+        // The latest first, so that each is put in front of the others.
         granted.sort_unstable_by(|left, right| right.cmp(left));
         for ticket in granted {
             let Some(entry) = self.entries.get_mut(ticket) else { continue };

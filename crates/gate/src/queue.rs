@@ -1,16 +1,15 @@
-//! Who is next: waiters in the order of their static keys, with positions.
+//! The order of waiters by their static keys, with positions.
 //!
-//! A waiter of level L stands as if it had arrived L spreads later, so its key never changes while
-//! it waits. Inside one level keys only grow, because time does; each level is therefore a plain
-//! append-only line, and the queue is the merge of four lines. Joining and being served cost
-//! O(1) amortised; leaving from the middle and asking for a position cost O(log n), by a Fenwick
-//! tree over each line. Places left empty are swept out when they outnumber the waiters, so
-//! memory follows the number waiting.
+//! A waiter of level L is ordered as if it had arrived L spreads later, so its key never changes while it waits.
+//! Within one level keys only grow, because time does; each level is therefore an append-only list, and the queue is
+//! the merge of four lists. Joining and being served cost O(1) amortised; leaving from the middle and asking for a
+//! position cost O(log n), by a Fenwick tree over each list. Empty places are removed when they outnumber the
+//! waiters, so memory is proportional to the number of waiters.
 
 use crate::priority::Priority;
 use crate::slab::Ticket;
 
-/// Where a waiter stands: its static key, ties broken by who came first.
+/// A waiter's place: its static key, ties broken by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// Arrival plus level times spread, in microseconds.
@@ -19,7 +18,7 @@ pub(crate) struct Place {
     pub ticket: Ticket,
 }
 
-/// Empty places a line may hold before it is swept, beyond the number of its waiters.
+/// Empty places a list may have before it is compacted, beyond the number of its waiters.
 const SPARE_PLACES: usize = 32;
 
 /// The waiters of one model group.
@@ -33,17 +32,17 @@ impl Queue {
         self.line_mut(priority).push(place);
     }
 
-    /// Takes a waiter out, wherever it stands. False when it is not there.
+    /// Removes a waiter from any place. False if it is not there.
     pub fn remove(&mut self, priority: Priority, ticket: Ticket) -> bool {
         self.line_mut(priority).remove(ticket)
     }
 
-    /// Puts a waiter back that was served and comes before all others of its level.
+    /// Returns a waiter that was served to the front of its level.
     pub fn put_back(&mut self, priority: Priority, place: Place) {
         self.line_mut(priority).put_back(place);
     }
 
-    /// The waiter whose turn it is.
+    /// The next waiter.
     pub fn first(&self) -> Option<(Priority, Place)> {
         Priority::ALL
             .into_iter()
@@ -51,7 +50,7 @@ impl Queue {
             .min_by_key(|(_, place)| *place)
     }
 
-    /// How many waiters stand before `place`.
+    /// The number of waiters before `place`.
     pub fn ahead_of(&self, place: Place) -> usize {
         self.lines.iter().map(|line| line.ahead_of(place)).sum()
     }
@@ -83,10 +82,10 @@ impl Queue {
 #[derive(Debug, Default)]
 struct Line {
     spots: Vec<Spot>,
-    /// Fenwick tree: 1 per spot, 0 once its waiter left from behind the head. Spots before the head
-    /// keep their 1, so serving the head touches nothing.
+    /// Fenwick tree: 1 per place, 0 once its waiter left from behind the head. Places before the head keep their 1,
+    /// so serving the head changes nothing.
     counts: Vec<u32>,
-    /// The first waiter's index, or the length when nobody waits.
+    /// The first waiter's index, or the length if nothing waits.
     head: usize,
     waiting: usize,
 }
@@ -126,8 +125,8 @@ impl Line {
         true
     }
 
-    /// Puts one back that was served, before all who wait. Costs O(n): it happens only to those whom a block
-    /// meets between their grant and their next poll.
+    /// Returns a waiter that was served to the front. Costs O(n), but happens only to waiters that a block interrupts
+    /// between their grant and their next poll.
     fn put_back(&mut self, place: Place) {
         debug_assert!(self.first().is_none_or(|first| place < first), "only the first can be put back");
         self.spots.drain(..self.head);
@@ -137,7 +136,7 @@ impl Line {
         self.recount();
     }
 
-    /// Where the waiter stands, if it is in line. The head, which is asked for most, is found at once.
+    /// The index of a waiter, if it is in the list. The head, the most frequent case, is found immediately.
     fn index_of(&self, ticket: Ticket) -> usize {
         let line = &self.spots[self.head..];
         match line.first() {
@@ -159,7 +158,7 @@ impl Line {
         self.spots[self.head..].iter().filter(|spot| spot.waiting).map(|spot| spot.place)
     }
 
-    /// Throws empty spots away and gives memory back when most of it is unused.
+    /// Removes empty places, and frees memory if most of it is unused.
     fn sweep(&mut self) {
         self.spots.drain(..self.head);
         self.spots.retain(|spot| spot.waiting);
@@ -174,7 +173,7 @@ impl Line {
         }
     }
 
-    /// Builds the Fenwick tree anew.
+    /// Rebuilds the Fenwick tree.
     fn recount(&mut self) {
         self.counts.clear();
         for _ in 0..self.spots.len() {
@@ -208,7 +207,7 @@ impl Line {
         }
     }
 
-    /// The sum over the first `end` spots.
+    /// The sum over the first `end` places.
     fn counted(&self, end: usize) -> usize {
         let mut node = end;
         let mut sum = 0;

@@ -1,10 +1,9 @@
-//! The ramp: how the gate comes back after a block, instead of releasing a herd.
+//! The ramp: a gradual return to full speed after a block.
 //!
-//! Over the recovery period the gate's *reach* grows evenly from nothing to full. Two things scale
-//! with it: how many slots may be used (at least one, so that someone can try), and how fast *paced
-//! time* passes. Paced time is the clock the pacing of starts reads: it stands still during a
-//! block, gathers speed while the gate ramps, and then runs like ordinary time. In figures, `e`
-//! after the block, with recovery period R: slots = max(1, slots × e ÷ R), and paced time has
+//! Over the recovery period the gate's *reach* grows evenly from nothing to full. It scales the number of usable
+//! slots (at least one, so that the upstream can be tried) and the speed of *paced time*, the clock that the pacing
+//! of starts reads: it stands still during a block, accelerates while the gate ramps up, and then runs like ordinary
+//! time. In figures, `e` after the block, with recovery period R: slots = max(1, slots × e ÷ R), and paced time has
 //! advanced by e² ÷ 2R. An overload halves the reach.
 
 use crate::moment::Moment;
@@ -26,20 +25,20 @@ impl Ramp {
         Self { period_micros, anchor: Moment::ZERO, anchor_reach: period_micros, anchor_paced: 0 }
     }
 
-    /// Starts again from nothing at `at`, which may lie ahead (the end of a block).
+    /// Restarts from nothing at `at`, which may be in the future (the end of a block).
     pub fn restart(&mut self, now: Moment, at: Moment) {
         self.anchor_paced = self.paced(now);
         self.anchor_reach = 0;
         self.anchor = at.max(now);
     }
 
-    /// Goes on with a ramp that began `reach` microseconds ago, in an earlier process.
+    /// Continues a ramp that began `reach` microseconds ago, in an earlier process.
     pub fn resume(&mut self, now: Moment, reach: u64) {
         self.restart(now, now);
         self.anchor_reach = reach.min(self.period_micros);
     }
 
-    /// Takes over another recovery period. A gate that is half way up stays half way up.
+    /// Applies another recovery period. A gate that is half way up stays half way up.
     pub fn set_period(&mut self, now: Moment, period_micros: u64) {
         let (reach, before) = (self.reach(now), self.period_micros);
         self.anchor_paced = self.paced(now);
@@ -51,7 +50,7 @@ impl Ramp {
         };
     }
 
-    /// Halves the reach, without waiting.
+    /// Halves the reach without a pause.
     pub fn shrink(&mut self, now: Moment) {
         if now < self.anchor {
             return;
@@ -62,7 +61,7 @@ impl Ramp {
         self.anchor = now;
     }
 
-    /// True until the gate is back at full reach.
+    /// True until the gate has its full reach again.
     pub fn is_ramping(&self, now: Moment) -> bool {
         self.reach(now) < self.period_micros
     }
@@ -77,7 +76,7 @@ impl Ramp {
         (allowed as usize).max(1)
     }
 
-    /// When more than `in_flight` of `slots` may be used. The caller knows `in_flight < slots`.
+    /// When more than `in_flight` of `slots` may be used. Requires `in_flight < slots`.
     pub fn slots_open_at(&self, in_flight: usize, slots: usize) -> Option<Moment> {
         if in_flight == 0 {
             return Some(Moment::ZERO);
@@ -118,7 +117,7 @@ impl Ramp {
         self.anchor_reach.saturating_add(now.micros_since(self.anchor)).min(self.period_micros)
     }
 
-    /// Paced time gathered while the reach grew from nothing to `reach`.
+    /// Paced time accumulated while the reach grew from nothing to `reach`.
     fn area(&self, reach: u64) -> u64 {
         let ramped = u128::from(reach.min(self.period_micros));
         let under_ramp = ramped * ramped / (2 * u128::from(self.period_micros.max(1)));

@@ -1,4 +1,4 @@
-//! Another configuration for a gate that runs: limits change at once, and nothing that was counted is forgotten.
+//! Applies another configuration to a running gate: limits change immediately, and counts are kept.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::queue::Place;
 use crate::slab::Ticket;
 
 impl<N: Default> PureGate<N> {
-    /// Takes over another configuration. Requests that run go on, even where there are fewer slots now; waiters keep the
-    /// time of their arrival. A group of the same name goes on with its window, a new one begins with an empty window.
+    /// Applies another configuration. Running requests continue, even if there are fewer slots now; waiters keep
+    /// their time of arrival. A group of the same name keeps its window, a new one begins with an empty window.
     ///
     /// # Errors
-    /// A value is not allowed; nothing changed.
+    /// A value is invalid; nothing changed.
     pub fn reconfigure(&mut self, now: Moment, config: &GateConfig) -> Result<(), ConfigError> {
         config.validate()?;
         self.advance(now);
@@ -34,7 +34,7 @@ impl<N: Default> PureGate<N> {
         Ok(())
     }
 
-    /// Finds the group of every request anew, and the place of every waiter.
+    /// Assigns every request to its group again, and every waiter to its place.
     fn regroup(&mut self) {
         let groups = &self.groups;
         let mut waiting: Vec<(Moment, Ticket)> = Vec::new();
@@ -54,7 +54,7 @@ impl<N: Default> PureGate<N> {
         }
     }
 
-    /// Goes on with the ramp of an earlier process, whose block ended so long ago.
+    /// Continues the ramp of an earlier process, whose block ended that long ago.
     pub fn resume_ramp(&mut self, now: Moment, ended_ago: Duration) {
         self.advance(now);
         self.begin_ramp(self.now);

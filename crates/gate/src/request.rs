@@ -1,4 +1,4 @@
-//! What a caller asks with: the name of one request, its urgency, the model it is for.
+//! A caller's request: its name, urgency and model.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::sync::{Arc, LazyLock};
 
 use crate::priority::Priority;
 
-/// Keyed once per process, so that names chosen by strangers cannot be made to collide.
+/// Keyed once per process, so that names from outside cannot be made to collide.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The name of one request.
 ///
-/// One request, not one caller: an agent that has three calls under way uses three names. A name may
-/// be used again once its request has ended. Cloning is cheap.
+/// One request, not one caller: an agent with three concurrent calls uses three names. A name may be reused once its
+/// request has ended. Cloning is cheap.
 #[derive(Clone)]
 pub struct RequestId {
     text: Arc<str>,
-    /// Computed when the name is made, outside every lock.
+    /// Computed when the name is created, outside every lock.
     hash: u64,
 }
 
@@ -104,19 +104,19 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request of the gate's default priority, for no model in particular.
+    /// A request with the gate's default priority and no model.
     pub fn new(id: impl Into<RequestId>) -> Self {
         Self { id: id.into(), priority: None, model: None }
     }
 
-    /// Sets how urgent it is.
+    /// Sets the priority.
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Names the model it is for, which decides whose budget it draws on.
+    /// Sets the model, which decides the budget.
     #[must_use]
     pub fn model(mut self, model: impl Into<Arc<str>>) -> Self {
         self.model = Some(model.into());
@@ -129,7 +129,7 @@ impl Request {
     }
 }
 
-/// Passes a hash through that was computed elsewhere; spreads small numbers.
+/// Passes a precomputed hash through; spreads small numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Precomputed(u64);
 
@@ -143,7 +143,7 @@ impl Hasher for Precomputed {
     }
 
     fn write_u64(&mut self, key: u64) {
-        // The odd constant is 2^64 divided by the golden ratio: neighbours land far apart.
+        // The odd constant is 2^64 divided by the golden ratio, so neighbours are spread.
         self.0 = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }

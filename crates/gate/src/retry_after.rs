@@ -1,12 +1,12 @@
-//! What a `Retry-After` header says.
+//! Parses a `Retry-After` header.
 
 use std::time::{Duration, SystemTime};
 
 /// The wait a `Retry-After` header asks for: seconds or an HTTP date, as seen from `now`.
 ///
-/// A date in the past is a wait of zero. `None` if the value is neither, so that the gate falls back on
-/// its own backoff. A fraction of a second, which is not in the standard but on the wire, counts as
-/// a whole one; a number too large to hold is the largest there is.
+/// A date in the past is a wait of zero. `None` if the value is neither, so that the gate uses its own backoff. A
+/// fraction of a second, which is not in the standard but occurs, is rounded up; a number too large to represent is
+/// the largest duration.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -33,7 +33,7 @@ fn parse_seconds(value: &str) -> Option<Duration> {
         return None;
     }
     let started = u64::from(fraction.bytes().any(|digit| digit != b'0'));
-    // Only a number too large to hold fails to parse here.
+    // Only a number too large to represent fails to parse here.
     let seconds = whole.parse::<u64>().unwrap_or(u64::MAX).saturating_add(started);
     Some(Duration::from_secs(seconds))
 }

@@ -1,4 +1,4 @@
-//! Saves the block when it has changed, one save at a time, newest last.
+//! Saves the block after changes, one save at a time, the newest last.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,10 +34,10 @@ impl Saver {
         self.saved_version.load(Ordering::Acquire) == version
     }
 
-    /// Saves the current block, which `read` gets together with its version, unless it is saved already.
+    /// Saves the current block, which `read` returns together with its version, unless it is already saved.
     ///
-    /// It is read while no other save is under way, so an older block never replaces a newer one. The wall
-    /// clock, which may take a while to answer, is read after `now`, so the stored end is never too early.
+    /// It is read while no other save is in progress, so an older block never replaces a newer one. The wall clock,
+    /// which may be slow, is read after `now`, so the stored end is never too early.
     pub fn save(&self, now: impl FnOnce() -> Moment, read: impl FnOnce(Moment, u64) -> (u64, StoredBlock)) {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         let now = now();
@@ -54,7 +54,7 @@ impl Saver {
         }
     }
 
-    /// What went wrong with the last save, until one succeeds.
+    /// The error of the last save, until one succeeds.
     pub fn fault(&self) -> Option<Arc<StoreFault>> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,22 +1,22 @@
-//! Where known requests are kept: found by ticket in one step, without hashing.
+//! Storage of requests, found by ticket in one step, without hashing.
 //!
-//! Slots are used again; tickets are not, so a late caller never meets someone else's request. Memory
-//! is given back from the end, when the last slots are empty.
+//! Slots are reused; tickets are not, so a late caller never finds another request. Memory is freed from the end,
+//! when the last slots are empty.
 
-/// Names one request for as long as the gate lives; never used again. Sorts by arrival.
+/// Identifies one request for the life of the gate; never reused. Sorts by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     number: u64,
     slot: u32,
 }
 
-/// Capacity that is kept without asking whether it is used.
+/// Capacity that is kept even if unused.
 const SMALL: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Option<(u64, T)>>,
-    /// Slots that were emptied. May name one that is in use again or gone; that is checked when it is taken.
+    /// Slots that were emptied. An entry may be in use again or gone; that is checked when it is taken.
     free: Vec<u32>,
     next_number: u64,
 }

@@ -1,46 +1,46 @@
-//! What the gate has done so far.
+//! Counters of the gate.
 
 use std::time::Duration;
 
-/// Counters since the gate was built. Waiting and running time are kept apart.
+/// Counters since the gate was built. Waiting and running time are separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Requests that were let through, at once or after waiting.
+    /// Requests that were admitted, immediately or after waiting.
     pub scheduled: u64,
-    /// Requests that were let through and have ended, however they ended.
+    /// Requests that were admitted and have ended, however they ended.
     pub completed: u64,
-    /// 429s reported, and `try_acquire` calls answered with "rate limited".
+    /// 429s reported, and `try_acquire` calls that returned "rate limited".
     pub rate_limited: u64,
     /// Requests that left before their caller held a permit.
     pub cancelled: u64,
-    /// Time from arrival to start, summed over all that were let through.
+    /// Time from arrival to start, summed over all admitted requests.
     pub total_wait_ms: u64,
-    /// Time from start to end, summed over all that have completed.
+    /// Time from start to end, summed over all completed requests.
     pub total_run_ms: u64,
-    /// The most that ever waited at once.
+    /// The most requests that ever waited at once.
     pub peak_queue_depth: usize,
-    /// The most that ever ran at once.
+    /// The most requests that ever ran at once.
     pub peak_concurrent: usize,
 }
 
 impl Stats {
-    /// The mean run time, or `None` before anything has completed.
+    /// The mean run time, or `None` before a request has completed.
     pub fn average_run(&self) -> Option<Duration> {
         let millis = self.total_run_ms.checked_div(self.completed)?;
         Some(Duration::from_millis(millis))
     }
 
-    /// The mean wait, or `None` before anything was let through.
+    /// The mean wait, or `None` before a request was admitted.
     pub fn average_wait(&self) -> Option<Duration> {
         let millis = self.total_wait_ms.checked_div(self.scheduled)?;
         Some(Duration::from_millis(millis))
     }
 }
 
-/// What a waiter is told to expect before anything has completed.
+/// The assumed run time before a request has completed.
 const FIRST_GUESS: Duration = Duration::from_secs(30);
 
-/// Counts in microseconds, so that many short waits do not round to nothing.
+/// Counts in microseconds, so that many short waits do not round to zero.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub stats: Stats,
@@ -55,7 +55,7 @@ impl Counters {
         self.stats.peak_concurrent = self.stats.peak_concurrent.max(running);
     }
 
-    /// Strikes out a start that was taken back before it happened.
+    /// Removes a start that was withdrawn before it happened.
     pub fn taken_back(&mut self, waited_micros: u64) {
         self.stats.scheduled -= 1;
         self.wait_micros -= u128::from(waited_micros);

@@ -1,4 +1,4 @@
-//! The block as a store keeps it: in wall-clock time, so that a restart or another host knows it.
+//! The stored block: in wall-clock time, so that a restart or another host can use it.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,28 +7,28 @@ use crate::block::{End, QUOTA_ABOVE};
 use crate::moment::Moment;
 use crate::pure::PureGate;
 
-/// When a stored block is over.
+/// The end of a stored block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockEnd {
     /// At this time, in milliseconds since the Unix epoch.
     UnixMillis(u64),
-    /// When someone unblocks the gate.
+    /// When the gate is unblocked.
     Unblock,
 }
 
 /// The block of one upstream, as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredBlock {
-    /// No request starts before.
+    /// No request starts before this.
     pub until: BlockEnd,
-    /// The quota is used up until then; in the past for a mere throttle.
+    /// The quota is spent until then; in the past for a throttle.
     pub quota_until: BlockEnd,
     /// 429s in a row that counted.
     pub hits: u32,
 }
 
 impl StoredBlock {
-    /// How long the block has been over at that reading of the wall clock; `None` if there was none, or it lasts.
+    /// How long the block has been over at that wall-clock time; `None` if there was none, or it lasts.
     pub(crate) fn ended_ago(&self, unix_ms: u64) -> Option<Duration> {
         match self.until {
             BlockEnd::UnixMillis(0) | BlockEnd::Unblock => None,
@@ -37,21 +37,21 @@ impl StoredBlock {
     }
 }
 
-/// A store that could not be read or written.
+/// The store could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("the stored block could not be {action}")]
 pub struct StoreFault {
     /// `read` or `written`.
     pub action: &'static str,
-    /// What the store said.
+    /// The store's error.
     pub source: Box<dyn Error + Send + Sync>,
 }
 
-/// Keeps the block of each upstream across restarts.
+/// Stores the block of each upstream across restarts.
 ///
-/// The calls come from whoever reports an outcome, never under the gate's lock, one `save` at a time,
-/// and only when the block changed. They should be quick: a store that is slow hands the value to
-/// a task of its own. After a crash before `save` returns, either block may be found.
+/// The methods are called by the task that reports an outcome, never under the gate's lock, one `save` at a time, and
+/// only if the block changed. They should be quick: a slow store passes the value to its own task. After a crash
+/// before `save` returns, either block may be found.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -83,14 +83,14 @@ pub trait BlockStore: Send + Sync {
     /// The store failed. A gate is not built on a block it could not read.
     fn load(&self, upstream: &str) -> Result<Option<StoredBlock>, Box<dyn Error + Send + Sync>>;
 
-    /// Keeps the block of this upstream, in place of the one before.
+    /// Stores the block of this upstream, replacing the previous one.
     ///
     /// # Errors
-    /// The store failed. The gate goes on with the block it has, and saves again at the next report.
+    /// The store failed. The gate continues with its block, and saves again at the next report.
     fn save(&self, upstream: &str, block: StoredBlock) -> Result<(), Box<dyn Error + Send + Sync>>;
 
-    /// The clock the stored times are read by, in milliseconds since the Unix epoch. A store that hosts
-    /// share answers with its own clock.
+    /// The clock of the stored times, in milliseconds since the Unix epoch. A store that several hosts share returns
+    /// its own clock.
     #[allow(clippy::disallowed_methods, reason = "the gate stands alone and needs no store")]
     fn unix_millis(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -99,7 +99,7 @@ pub trait BlockStore: Send + Sync {
 }
 
 impl<N: Default> PureGate<N> {
-    /// The block in wall-clock terms, given the wall clock's reading at `now`.
+    /// The block in wall-clock terms, given the wall-clock time at `now`.
     pub fn stored_block(&self, now: Moment, unix_ms: u64) -> StoredBlock {
         let wall = |end: End| match end {
             End::Unblock => BlockEnd::Unblock,
@@ -117,10 +117,10 @@ impl<N: Default> PureGate<N> {
         }
     }
 
-    /// Takes over a stored block, given the wall clock's reading at `now`. Only ever lengthens a block.
+    /// Adopts a stored block, given the wall-clock time at `now`. It can only extend a block.
     ///
-    /// A throttle never lasts longer than [`QUOTA_ABOVE`] or the longest backoff, so what a wall clock that
-    /// jumped adds to it is cut off.
+    /// A throttle never lasts longer than [`QUOTA_ABOVE`] or the longest backoff, which limits the effect of a wall
+    /// clock that jumped.
     pub fn adopt_block(&mut self, now: Moment, unix_ms: u64, stored: StoredBlock) {
         let moment = |end: BlockEnd, longest: Duration| match end {
             BlockEnd::Unblock => End::Unblock,

@@ -1,3 +1,3 @@
-//! The lock the handle uses. The interleaving tests put another one in its place.
+//! The lock of the handle. The interleaving tests replace it.
 
 pub(crate) use std::sync::{Mutex, MutexGuard};

@@ -1,9 +1,8 @@
 //! A window over tokens, counted as responses report them.
 //!
-//! What a request will use is unknown when it starts, so the window cannot promise never to be
-//! exceeded: it closes once the reported sum reaches the limit, and opens when enough of it is old.
-//! Reports are gathered in slices of the window, each as old as its youngest report, so memory is
-//! bounded and an early opening impossible.
+//! The usage of a request is unknown when it starts, so the window cannot guarantee its limit: it closes once the
+//! reported sum reaches the limit, and opens when enough of it has expired. Reports are collected in slices of the
+//! window, each as old as its youngest report, so memory is bounded and the window never opens early.
 
 use std::collections::VecDeque;
 
@@ -31,7 +30,7 @@ impl TokenWindow {
         Self { limit, window_micros, slices: VecDeque::new() }
     }
 
-    /// Takes over another limit and length; the tokens so far count.
+    /// Applies another limit and length; the tokens so far count.
     pub fn set_limits(&mut self, limit: u64, window_micros: u64) {
         (self.limit, self.window_micros) = (limit, window_micros);
     }
@@ -53,7 +52,7 @@ impl TokenWindow {
         }
     }
 
-    /// When the reported sum falls below the limit. `None`: never, time ends before.
+    /// When the reported sum falls below the limit. `None` if that is beyond the range of time.
     pub fn opens_at(&self, now: Moment) -> Option<Moment> {
         let mut left = self.sum(now);
         if left < u128::from(self.limit) {

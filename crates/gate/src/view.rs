@@ -1,4 +1,4 @@
-//! What people see: the gate's state at one moment, and who runs and waits.
+//! Views of the gate: its state at one moment, and its running and waiting requests.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::stats::Stats;
 pub struct GateState {
     /// Slots the gate was built with.
     pub slots: usize,
-    /// Slots that may be used now; fewer than `slots` while the gate ramps.
+    /// Slots that may be used now; fewer than `slots` while the gate ramps up.
     pub slots_now: usize,
     /// Requests that hold a slot.
     pub running: usize,
@@ -26,13 +26,13 @@ pub struct GateState {
     pub rate_limited: bool,
     /// True while the window of a group is full, of starts or of tokens.
     pub window_full: bool,
-    /// True while the starts of a group are spread out: its burst is used up.
+    /// True while the starts of a group are spread out, because its burst is used up.
     pub pacing: bool,
     /// The block, while it lasts.
     pub block: Option<BlockView>,
     /// 429s in a row that counted.
     pub hits: u32,
-    /// True while the gate comes back to full speed, after a block or an overload.
+    /// True while the gate ramps up, after a block or an overload.
     pub ramping: bool,
     /// True once the gate was closed.
     pub closed: bool,
@@ -43,7 +43,7 @@ pub struct GateState {
 /// A block that is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockView {
-    /// True if a quota is used up, false for a throttle.
+    /// True for a spent quota, false for a throttle.
     pub quota: bool,
     /// Time left; `None` until the gate is unblocked.
     pub ends_in: Option<Duration>,
@@ -54,9 +54,9 @@ pub struct BlockView {
 pub struct Details {
     /// The figures.
     pub state: GateState,
-    /// Who runs: most urgent first, then longest running.
+    /// Running requests: most urgent first, then longest running.
     pub running: Vec<RunningRequest>,
-    /// Who waits, in the order they will be served.
+    /// Waiting requests, in the order of service.
     pub queued: Vec<QueuedRequest>,
     /// The budgets; the default group is last.
     pub groups: Vec<GroupView>,
@@ -86,7 +86,7 @@ pub struct QueuedRequest {
     pub priority: Priority,
     /// The group whose budget it draws on.
     pub group: Box<str>,
-    /// 1 for the next to be served.
+    /// 1 for the next in the queue.
     pub position: usize,
     /// How long it has been waiting.
     pub waiting_for: Duration,
@@ -101,13 +101,13 @@ pub struct GroupView {
     pub name: Box<str>,
     /// Starts in the last window.
     pub starts: usize,
-    /// Starts a window may hold.
+    /// Most starts in a window.
     pub max_starts: usize,
     /// Tokens reported in the last minute.
     pub tokens: Usage,
-    /// Input tokens a minute may hold.
+    /// Most input tokens per minute.
     pub max_input_tokens: Option<u64>,
-    /// Output tokens a minute may hold.
+    /// Most output tokens per minute.
     pub max_output_tokens: Option<u64>,
 }
 
@@ -137,7 +137,7 @@ impl<N: Default> PureGate<N> {
         }
     }
 
-    /// Who runs and who waits. Costs O(n log n) in the number of requests.
+    /// Running and waiting requests. Costs O(n log n) in the number of requests.
     pub fn details(&self) -> Details {
         Details {
             state: self.state(),
@@ -152,14 +152,14 @@ impl<N: Default> PureGate<N> {
         self.counters.snapshot()
     }
 
-    /// Where a waiter stands, 1 being next. Costs O(log n) per group. `None` if it does not wait.
+    /// A waiter's position, 1 being next. Costs O(log n) per group. `None` if it does not wait.
     pub fn position(&self, ticket: Ticket) -> Option<usize> {
         let entry = self.entries.get(ticket).filter(|entry| matches!(entry.phase, Phase::Queued))?;
         let place = self.place(ticket, entry);
         Some(1 + self.groups.iter().map(|group| group.queue.ahead_of(place)).sum::<usize>())
     }
 
-    /// Position × average run time ÷ slots; 30 s are taken for a run before anything has completed.
+    /// Position × average run time ÷ slots; a run counts as 30 s before a request has completed.
     pub fn estimated_wait(&self, position: usize) -> Duration {
         self.counters.estimated_wait(position, self.slots)
     }

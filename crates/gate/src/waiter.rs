@@ -1,7 +1,7 @@
 //! Waiting for a slot: the future that `acquire` returns, and the ticket of `try_acquire`.
 //!
-//! A waiter owns its place. It joins the queue once, is granted its slot there, and leaves when it is
-//! dropped, be it before the grant or between the grant and the next poll.
+//! A waiter owns its place. It joins the queue once, is granted its slot there, and leaves when it is dropped, before
+//! the grant or between the grant and the next poll.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,11 +14,10 @@ use super::desk::{Desk, Entered, Turn};
 use super::permit::Permit;
 use super::{Moment, Refusal, Request, Ticket};
 
-/// Waits for a slot; made by [`Gate::acquire`](crate::Gate::acquire).
+/// Waits for a slot; created by [`Gate::acquire`](crate::Gate::acquire).
 ///
-/// It joins the queue when it is first polled. Dropping it leaves the queue, or gives back a slot that
-/// was granted meanwhile. It must be polled when it is woken, or dropped, like every future that takes
-/// part in a queue.
+/// It joins the queue when it is first polled. Dropping it leaves the queue, or frees a slot that was granted
+/// meanwhile. Like every future in a queue, it must be polled when it is woken, or dropped.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Acquire {
@@ -66,14 +65,14 @@ impl Future for Acquire {
     }
 }
 
-/// A place in the queue, given out by [`Gate::try_acquire`](crate::Gate::try_acquire).
+/// A place in the queue, returned by [`Gate::try_acquire`](crate::Gate::try_acquire).
 ///
-/// Await it to get the permit. Dropped, it leaves the queue, or gives back a slot that was granted
-/// meanwhile. A ticket nobody awaits can be granted a slot too, and then holds it.
+/// Await it to get the permit. Dropping it leaves the queue, or frees a slot that was granted meanwhile. A ticket
+/// that is not awaited can be granted a slot too, and then holds it.
 #[derive(Debug)]
 #[must_use = "a dropped ticket leaves the queue"]
 pub struct QueuedTicket {
-    /// Gone once the permit or the refusal has been handed out.
+    /// `None` once the permit or the refusal has been returned.
     desk: Option<Arc<Desk>>,
     ticket: Ticket,
     timer: Option<Timer>,
@@ -84,7 +83,7 @@ impl QueuedTicket {
         Self { desk: Some(desk), ticket, timer: None }
     }
 
-    /// Where it stands now, 1 being next; `None` once it is out of the queue.
+    /// The current position, 1 being next; `None` once it is out of the queue.
     pub fn position(&self) -> Option<usize> {
         let desk = self.desk.as_ref()?;
         desk.with(|gate, now| {
@@ -102,7 +101,7 @@ impl QueuedTicket {
         }
     }
 
-    /// Does what the desk said, and asks again whenever the timer has fired.
+    /// Performs the next action, and repeats whenever the timer has fired.
     fn follow(&mut self, mut turn: Turn, context: &mut Context<'_>) -> Poll<Result<Permit, Refusal>> {
         loop {
             let opening = match turn {
@@ -127,7 +126,7 @@ impl QueuedTicket {
         }
     }
 
-    /// Ready when the opening has come this waiter keeps the time for.
+    /// Ready at the opening for which this waiter keeps the timer.
     fn keep_time(&mut self, opening: Option<Moment>, context: &mut Context<'_>) -> Poll<()> {
         let Some(at) = opening else {
             self.timer = None;

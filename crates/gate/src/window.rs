@@ -1,13 +1,13 @@
-//! The sliding window: at most N starts in any stretch of the window's length.
+//! The sliding window: at most N starts in any period of the window's length.
 //!
-//! It keeps the log of the last N starts and nothing else, so the answer is exact: the stretch is
-//! half-open, a start leaves it exactly one window after it happened.
+//! It keeps a log of the last N starts, so the result is exact: the period is half-open, and a start leaves it
+//! exactly one window after it happened.
 
 use std::collections::VecDeque;
 
 use crate::moment::Moment;
 
-/// Log capacity that is kept without asking whether it is used.
+/// Log capacity that is kept even if unused.
 const SMALL_LOG: usize = 64;
 
 #[derive(Debug)]
@@ -23,14 +23,14 @@ impl StartWindow {
         Self { limit: limit as usize, window_micros, starts: VecDeque::new() }
     }
 
-    /// Takes over another limit and length; the starts so far count.
+    /// Applies another limit and length; the starts so far count.
     pub fn set_limits(&mut self, limit: u32, window_micros: u64) {
         (self.limit, self.window_micros) = (limit as usize, window_micros);
         let surplus = self.starts.len().saturating_sub(self.limit);
         self.starts.drain(..surplus);
     }
 
-    /// When the next start fits, as far as this window goes. `None`: never, time ends before.
+    /// When this window allows the next start. `None` if that is beyond the range of time.
     pub fn opens_at(&self) -> Option<Moment> {
         if self.starts.len() < self.limit {
             return Some(Moment::ZERO);
@@ -44,14 +44,14 @@ impl StartWindow {
         self.starts.len() < self.limit || self.starts.front().is_none_or(|oldest| self.is_over(*oldest, now))
     }
 
-    /// Writes a start down. The caller has asked `opens_at`.
+    /// Records a start. The caller has checked `opens_at`.
     pub fn record(&mut self, now: Moment) {
         self.expire(now);
         debug_assert!(self.starts.len() < self.limit, "a start the window had no room for");
         self.starts.push_back(now);
     }
 
-    /// Strikes out the latest start of that moment: it was taken back before it happened.
+    /// Removes the latest start of that moment, which was withdrawn before it happened.
     pub fn take_back(&mut self, start: Moment) {
         if let Some(index) = self.starts.iter().rposition(|known| *known == start) {
             self.starts.remove(index);
