@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rota_core::TaskId;
-use rota_core::cycle::State;
 use rota_daemon::config::{
     FilterConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind,
 };
 use rota_daemon::desk::Desk;
-use rota_daemon::sources::gitea::Gitea;
-use rota_daemon::sources::github::GitHub;
-use rota_daemon::sources::{
-    Comment, Connection, Issue, Label, Listed, OpenIssues, Patience, Repository, Source, Trouble,
-};
-use rota_daemon::supervisor::state_file::StateFile;
-use rota_daemon::supervisor::{Shared, one_cycle};
 use rota_store::intents::Call;
 use rota_store::{AnyStore, Location, Secret};
+use rota_supervise::cycle::State;
+use rota_supervise::sources::gitea::Gitea;
+use rota_supervise::sources::github::GitHub;
+use rota_supervise::sources::{
+    Comment, Connection, Issue, Label, Listed, OpenIssues, Patience, Repository, Source, Trouble,
+};
+use rota_supervise::state_file::StateFile;
+use rota_supervise::{Shared, one_cycle};
 use rota_testbed::tracker::{Dialect, TOKEN, Tracker};
 
 use crate::Result;

@@ -11,11 +11,9 @@
 //! | who may end a lease, and what follows | [`transition`] |
 //! | what a policy may say | [`policy`] |
 //! | how a plan becomes changes | [`plan_sync`] |
-//! | what a cycle of the supervisor prints, keeps and sleeps | [`cycle`] |
 //! | how the journal folds to the tables | [`event`] |
 
 pub mod backoff;
-pub mod cycle;
 pub mod event;
 pub mod explain;
 pub mod glob;
@@ -32,6 +30,7 @@ pub mod rank;
 pub mod refusal;
 pub mod select;
 pub mod status;
+pub mod supervisor;
 pub mod task;
 pub mod text;
 pub mod time;

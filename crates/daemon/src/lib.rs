@@ -20,8 +20,6 @@ pub mod room;
 pub mod runner;
 pub mod shim;
 pub mod signals;
-pub mod sources;
-pub mod supervisor;
 pub mod sweep;
 pub mod tenure;
 pub mod work;

@@ -4,23 +4,23 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use rota_core::cycle::FailureCode;
 use rota_daemon::config::{LoopKind, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind};
 use rota_daemon::desk::Desk;
 use rota_daemon::folders::Folders;
 use rota_daemon::publish::publish;
 use rota_daemon::signals::{Hangup, Signals};
-use rota_daemon::sources::gitea::Gitea;
-use rota_daemon::sources::github::GitHub;
-use rota_daemon::sources::local::Local;
-use rota_daemon::sources::{Connection, Patience, Source};
-use rota_daemon::supervisor::environment::{self, Check};
-use rota_daemon::supervisor::governance;
-use rota_daemon::supervisor::state_file::{self, StateError, StateFile};
-use rota_daemon::supervisor::{self, Shared, Stop, Told, Until};
 use rota_store::intents::Call;
 use rota_store::intents::issues::{PinGovernance, ReadRecord};
 use rota_store::{AnyStore, Secret};
+use rota_supervise::cycle::FailureCode;
+use rota_supervise::environment::{self, Check};
+use rota_supervise::governance;
+use rota_supervise::sources::gitea::Gitea;
+use rota_supervise::sources::github::GitHub;
+use rota_supervise::sources::local::Local;
+use rota_supervise::sources::{Connection, Patience, Source};
+use rota_supervise::state_file::{self, StateError, StateFile};
+use rota_supervise::{Shared, Stop, Told, Until};
 use rota_verbs::{Context, Payload};
 use serde::{Deserialize, Serialize};
 
@@ -265,7 +265,7 @@ fn cycles(mut cycles: Cycles<'_>, place: Place) -> CliResult<ExitCode> {
             Err(error) if error.may_pass() => error.in_words(),
             Err(error) => return Err(error),
         };
-        let without = supervisor::cycle_without_store(&file, &place.config, &problem, &mut show);
+        let without = rota_supervise::cycle_without_store(&file, &place.config, &problem, &mut show);
         let sleep = without.map_err(state_error)?;
         let is_last = cycles.is_last();
         let Some(sleep) = sleep.filter(|_| !is_last) else { break Some(FailureCode::Exception) };
@@ -291,7 +291,7 @@ struct Run<'a, 'b> {
     cycles: Cycles<'a>,
     file: &'a StateFile,
     stop: &'a mut Stop,
-    show: &'a mut supervisor::Teller<'b>,
+    show: &'a mut rota_supervise::Teller<'b>,
 }
 
 impl WithSource for Run<'_, '_> {
@@ -299,7 +299,7 @@ impl WithSource for Run<'_, '_> {
 
     fn run<S: Source>(self, shared: Shared<S>) -> Self::Output {
         let Cycles { until, runtime, .. } = self.cycles;
-        runtime.block_on(supervisor::run(Arc::new(shared), self.file, until, self.stop, self.show))
+        runtime.block_on(rota_supervise::run(Arc::new(shared), self.file, until, self.stop, self.show))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The section `supervisor`: which tracker, how often, under which governance.
 
-use rota_core::cycle::Rule;
+use rota_core::supervisor::Rule;
 
 use super::walk::{Field, KeyError, Section};
 

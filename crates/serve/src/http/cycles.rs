@@ -1,6 +1,6 @@
 //! Metrics of the supervisor's cycles, from its state file.
 
-use rota_core::cycle::{FailureCode, Standing};
+use rota_core::supervisor::{FailureCode, Standing};
 
 use super::meter::{help, put};
 

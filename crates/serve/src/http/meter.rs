@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rota_core::cycle::Standing;
+use rota_core::supervisor::Standing;
 use rota_core::{TaskId, UnixMillis};
 use rota_gateway::panel::{Cause, GateView, Panel, WindowView};
 use rota_store::{Cursor, block_on};

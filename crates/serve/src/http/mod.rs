@@ -26,7 +26,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use rota_auth::{Authenticator, Caller, Denied};
-use rota_core::cycle::Standing;
+use rota_core::supervisor::Standing;
 use rota_gateway::panel::Panel;
 use rota_store::block_on;
 use rota_verbs::verb::Telling;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rota_core::UnixMillis;
-use rota_core::cycle::Standing;
 use rota_core::explain::reason_in_words;
 use rota_core::obstacle::Reason;
+use rota_core::supervisor::Standing;
 use rota_core::text::escaped;
 use rota_daemon::config::Config;
 use rota_daemon::control::{self, Answer, Ask, RunFolder};

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rota_daemon::manager;
 use rota_daemon::manager::happening::Happening;
-use rota_daemon::sources::Source;
-use rota_daemon::supervisor::state_file::{StateError, StateFile};
-use rota_daemon::supervisor::{self, Shared, Stop, Told, Until};
+use rota_supervise::sources::Source;
+use rota_supervise::state_file::{StateError, StateFile};
+use rota_supervise::{Shared, Stop, Told, Until};
 use rota_verbs::Context;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -130,7 +130,7 @@ impl Begin {
                 false
             }
         };
-        let ended = supervisor::run(shared, &file, Until::Stopped, &mut stop, &mut tell).await;
+        let ended = rota_supervise::run(shared, &file, Until::Stopped, &mut stop, &mut tell).await;
         ended.map_err(failed)?;
         broken.map_or(Ok(()), Err)
     }

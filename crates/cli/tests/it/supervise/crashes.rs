@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use rota_core::cycle::State;
+use rota_supervise::cycle::State;
 use rota_testbed::tracker::{Dialect, TOKEN, Tracker, When};
 
 use super::{line, repository, write};
