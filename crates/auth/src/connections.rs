@@ -176,19 +176,28 @@ impl Requests {
             open.requests += 1;
             state.set_idle(self.place.number, false);
         }
-        Underway { place: Arc::clone(&self.place) }
+        Underway { place: Arc::clone(&self.place), is_stranger: false }
     }
 }
 
 /// A request under way.
 pub struct Underway {
     place: Arc<Place>,
+    is_stranger: bool,
 }
 
 impl Underway {
-    /// Ends the request with the body of its answer. A response other than 401 and 403 makes the connection known.
+    /// The request needed no token, so its answer does not make the connection known.
+    pub fn of_stranger(mut self) -> Self {
+        self.is_stranger = true;
+        self
+    }
+
+    /// Ends the request with the body of its answer. A response other than 401 and 403
+    /// to a request with a token makes the connection known.
     pub fn answered<B>(self, response: Response<B>) -> Response<Answered<B>> {
-        if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        let is_denied = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if !is_denied && !self.is_stranger {
             let mut state = self.place.all.state();
             if let Some(open) = state.open.get_mut(&self.place.number) {
                 open.is_known = true;
@@ -280,6 +289,16 @@ mod tests {
         *denied.status_mut() = http::StatusCode::UNAUTHORIZED;
         drop(slots[1].requests().begin().answered(http::Response::new(())));
         drop(slots[0].requests().begin().answered(denied));
+        slots.extend(full(&all, 1));
+        assert_eq!(left(&slots), [1, 2], "although its request was the later one");
+    }
+
+    #[test]
+    fn a_request_without_a_token_makes_nothing_known() {
+        let all = Connections::new(2, 1);
+        let mut slots = full(&all, 2);
+        drop(slots[1].requests().begin().answered(http::Response::new(())));
+        drop(slots[0].requests().begin().of_stranger().answered(http::Response::new(())));
         slots.extend(full(&all, 1));
         assert_eq!(left(&slots), [1, 2], "although its request was the later one");
     }

@@ -205,7 +205,17 @@ async fn accept_all<D, H, F>(
             let (both, underway) = (Arc::clone(&both), requests.begin());
             async move {
                 let (auth, handler) = both.as_ref();
-                let answer = admit(auth, body_bytes, handler, request).await;
+                let (parts, body) = request.into_parts();
+                let caller = match auth(&parts) {
+                    Ok(caller) => caller,
+                    Err(denied) => return Ok(underway.answered(Problem::from(denied).response())),
+                };
+                // The body of a request without a token is not awaited, so it cannot hold a connection open.
+                if caller.is_none() {
+                    let answer = handler(parts, Bytes::new(), None).await;
+                    return Ok(underway.of_stranger().answered(answer));
+                }
+                let answer = answer(body_bytes, handler, parts, body, caller).await;
                 Ok::<_, Infallible>(underway.answered(answer))
             }
         });
@@ -235,18 +245,18 @@ async fn accept(
     Ok((stream, connections.enter().await))
 }
 
-/// Authenticates a request, reads its body, and has it answered.
-async fn admit<D, H, F>(auth: &D, body_bytes: usize, handler: &H, request: Request<Incoming>) -> Answer
+/// Reads the body and has the request answered.
+async fn answer<H, F>(
+    body_bytes: usize,
+    handler: &H,
+    parts: Parts,
+    body: Incoming,
+    caller: Option<Caller>,
+) -> Answer
 where
-    D: Fn(&Parts) -> Result<Option<Caller>, Denied>,
     H: Fn(Parts, Bytes, Option<Caller>) -> F,
     F: Future<Output = Answer>,
 {
-    let (parts, body) = request.into_parts();
-    let caller = match auth(&parts) {
-        Ok(caller) => caller,
-        Err(denied) => return Problem::from(denied).response(),
-    };
     if body.is_end_stream() {
         return handler(parts, Bytes::new(), caller).await;
     }

@@ -21,14 +21,34 @@ pub fn allow_descriptors() {
 
 /// Connects so often and sends the beginning of a request, or nothing.
 pub fn crowd(address: &str, count: usize) -> Vec<TcpStream> {
-    let connect = |number: usize| {
-        let mut stream = TcpStream::connect(address).unwrap();
-        let start: &[u8] = if number.is_multiple_of(2) { b"" } else { b"GET / HTTP/1.1\r\nHost: local" };
-        // It may have been dropped for those behind it.
-        drop(stream.write_all(start));
-        stream
-    };
-    (0..count).map(connect).collect()
+    let starts: [&[u8]; 2] = [b"", b"GET / HTTP/1.1\r\nHost: local"];
+    (0..count).map(|number| begin(address, starts[number % 2])).collect()
+}
+
+fn begin(address: &str, start: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    // It may have been dropped for those behind it.
+    drop(stream.write_all(start));
+    stream
+}
+
+/// Requests that need no token, or show none, and do not end: they hold no place that a caller with a token needs.
+#[test]
+fn half_a_body_without_a_token_holds_nobody_up() {
+    allow_descriptors();
+    let lab = Lab::new();
+    lab.line("task create a T").ok();
+    let server = Http::serve(&lab, &[]);
+    let since = Instant::now();
+    for path in ["/healthz", "/readyz", "/api/v1/tasks"] {
+        let start =
+            format!("POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 1000\r\n\r\nhalf", server.address);
+        let waiting: Vec<TcpStream> = (0..CROWD).map(|_| begin(&server.address, start.as_bytes())).collect();
+        assert_eq!(server.ask("GET", "/tasks/a", None).status, 200, "{path}");
+        drop(waiting);
+    }
+    // Each crowd would be waited for until its bodies are given up, after half a minute.
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
 }
 
 /// Whether the other side has closed it.
