@@ -68,7 +68,7 @@ pub const RIGHTS: &[Right] = &[
     settles("task release", &["id"], true),
     settles("task park", &["id", "reason"], false),
     Right { verb: "loop add", on: On::NewChild, fields: &["kind", "id", "title", "parent", "triggeredBy", "priority", "prompt"], after_expiry: false, bound: "at most 1,000 children; no priority more urgent than its own" },
-    Right { verb: "task create", on: On::NewTask, fields: &["id", "title", "queue", "priority", "category", "description", "steps", "spec", "ref", "deps", "after"], after_expiry: false, bound: "at most 100 tasks, where the queue's policy says `agentsMayCreate`; not in queue `issues`; no priority more urgent than its own" },
+    Right { verb: "task create", on: On::NewTask, fields: &["id", "title", "queue", "priority", "category", "description", "steps", "spec", "ref", "deps", "after"], after_expiry: false, bound: "at most 100 tasks, where the queue's policy says `agentsMayCreate`; not in queues `issues` and `loops`; no priority more urgent than its own, also by default" },
 ];
 
 /// The rights in one sentence, for refusals.
@@ -190,8 +190,10 @@ fn judge(right: &Right, current: &CurrentLease, input: &Map<String, Value>) -> R
     if verb == "task show" && input.get("withDeps").is_some() && current.kinship != Some(Kinship::Own) {
         return Err("read the results of blockers but of its own task".to_owned());
     }
-    if text("queue") == Some("issues") {
-        return Err("create tasks in queue 'issues', which mirrors a tracker".to_owned());
+    match text("queue") {
+        Some("issues") => return Err("create tasks in queue 'issues', which mirrors a tracker".to_owned()),
+        Some(LOOPS) => return Err("create tasks in queue 'loops': `loop add` adds children".to_owned()),
+        _ => {}
     }
     let priority = own.priority.unwrap_or(NORMAL);
     if let Some(asked) = input.get("priority").and_then(Value::as_u64)

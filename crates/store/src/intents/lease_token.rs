@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use rota_core::{Caller, LeaseId, Refusal, Status, Task, TaskId, UnixMillis, limits, transition};
 
-use super::add::{NewTask, add_all};
+use super::add::{NewPriority, NewTask, add_all};
 use super::{Call, Cx, write};
 use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
@@ -124,7 +124,11 @@ impl Intent for CreateLinked {
             let id = own.task.id;
             return Err(Refusal::AgentLimit { id, what: "created tasks", count, limit }.into());
         }
-        let new = NewTask { discovered_from: Some(own.task.id.clone()), ..self.task.clone() };
+        let mut new = NewTask { discovered_from: Some(own.task.id.clone()), ..self.task.clone() };
+        let (default, most_urgent) = (cx.policy(&new.queue).default_priority, own.task.sort_priority());
+        if new.priority == NewPriority::QueueDefault && default < most_urgent {
+            new.priority = NewPriority::Given(most_urgent);
+        }
         let added = add_all(tx, &cx, &[new]).await?.pop();
         let next = Task { filed: own.task.filed + 1, ..own.task.clone() };
         write::save(tx, &cx, &own, write::Change::new(EventKind::Edited, next)).await?;

@@ -76,6 +76,33 @@ fn a_holder_works_in_its_scope_and_settles_its_own_task() {
     }
 }
 
+/// A created task is no more urgent than that of its creator, given or by default, and no loop.
+#[test]
+fn a_created_task_is_no_more_urgent() {
+    everywhere(|lab| {
+        let server = Http::serve(lab, &[]);
+        lab.line("task create low T -p 4").ok();
+        lab.line("task claim low --agent x").ok();
+        let token = claim(lab, "default", "low", "lease-low-1");
+        let create = |body: Value| {
+            let reply = server.ask_as(&token, "POST", "/tasks", Some(&body)).json();
+            reply["code"].as_str().map_or_else(|| reply["priority"].to_string(), str::to_owned)
+        };
+        for (body, wanted) in [
+            (json!({"id": "default", "title": "T"}), "4"),
+            (json!({"id": "same", "title": "T", "priority": 4}), "4"),
+            (json!({"id": "later", "title": "T", "priority": 5}), "5"),
+            (json!({"id": "runs", "title": "T", "queue": "runs"}), "100"),
+            (json!({"id": "sooner", "title": "T", "priority": 3}), "lease_may_not"),
+            (json!({"id": "whole", "title": "T", "priority": 0.0}), "lease_may_not"),
+            (json!({"id": "text", "title": "T", "priority": "0"}), "bad_request"),
+            (json!({"id": "loop", "title": "T", "queue": "loops"}), "lease_may_not"),
+        ] {
+            assert_eq!(create(body.clone()), wanted, "{body}");
+        }
+    });
+}
+
 /// Every operation of the description but those of the rights is refused with 403 and says what a lease token may do.
 #[test]
 fn every_other_operation_is_refused_and_changes_nothing() {
