@@ -177,6 +177,25 @@ pub enum Command {
     ///
     /// Example: rota init
     Init(InitArgs),
+    /// Teach an agent to use Rota: instructions, MCP server, hooks
+    ///
+    /// In the current project: for claude CLAUDE.md, .mcp.json and .claude/settings.json; for codex AGENTS.md,
+    /// .codex/config.toml and .codex/hooks.json; for agents-md AGENTS.md. Run it again after an update of Rota.
+    ///
+    /// Example: rota setup claude
+    Setup(crate::args_setup::SetupArgs),
+    /// Print what an agent should know: who it is, what it holds, what is next, the rules
+    ///
+    /// At most 2 KB. rota.prime.md beside rota.yml replaces the rules. Prints nothing outside of a workspace or when the
+    /// store is out of reach; exit 0 either way.
+    ///
+    /// Example: rota prime
+    Prime,
+    /// Run by the hooks that rota setup writes; reads the event on standard input
+    ///
+    /// Example: echo '{"session_id":"1"}' | rota hook claude session-end
+    #[command(hide = true)]
+    Hook(crate::args_setup::HookArgs),
     /// Print a completion script for a shell
     ///
     /// Example: rota completions bash > /etc/bash_completion.d/rota

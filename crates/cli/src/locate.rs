@@ -136,7 +136,7 @@ pub fn desk(common: &Common) -> CliResult<Desk> {
     let now = common.now.as_deref().map(input::now).transpose().map_err(CliError::reading)?;
     let runners = Arc::new(configured.config.runners());
     let scope = scope(common, &configured)?;
-    let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
+    let agent = checked_name("agent", agent(common)?)?;
     let config = Arc::new(configured.config);
     let folders = Folders::new(&base, &base.join(".rota"));
     let (by_kind, here, looked_at) = (Arc::clone(&config), config, folders.clone());
@@ -164,6 +164,11 @@ fn scope(common: &Common, configured: &Configured) -> CliResult<String> {
     Ok(checked_name("scope", scope)?.unwrap_or_else(|| "default".to_owned()))
 }
 
+/// Who asks, as far as anybody said so.
+pub fn agent(common: &Common) -> CliResult<Option<String>> {
+    given(&common.agent, "ROTA_AGENT")
+}
+
 /// Whether verbs are asked of a server.
 pub fn is_remote(common: &Common) -> CliResult<bool> {
     let (base, _) = base()?;
@@ -181,7 +186,7 @@ fn server_address(common: &Common, configured: &Configured) -> CliResult<Option<
 /// A server, the token it wants to see, and what it is told of this call.
 fn server(common: &Common, configured: &Configured, base: &Path, address: &str) -> CliResult<Desk> {
     let now = common.now.as_deref().map(input::now).transpose().map_err(CliError::reading)?;
-    let agent = checked_name("agent", given(&common.agent, "ROTA_AGENT")?)?;
+    let agent = checked_name("agent", agent(common)?)?;
     let lease = common.lease_id.clone().filter(|lease| !lease.is_empty());
     let surroundings = [
         ("scope", Some(scope(common, configured)?)),

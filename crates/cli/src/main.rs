@@ -1,6 +1,7 @@
 //! `rota`: the scheduler for fleets of AI coding agents. This crate only translates words: from the command line to
 //! verbs, and from payloads to text.
 
+mod agent_session;
 mod args;
 mod args_control;
 mod args_gate;
@@ -8,6 +9,7 @@ mod args_loops;
 mod args_run;
 mod args_serve;
 mod args_settle;
+mod args_setup;
 mod args_supervise;
 mod args_update;
 mod commands;

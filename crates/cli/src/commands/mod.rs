@@ -4,6 +4,7 @@ mod completions;
 mod control;
 mod endpoint;
 mod gate;
+mod hook;
 mod import;
 mod init;
 mod issue;
@@ -11,7 +12,9 @@ mod log;
 mod logs;
 mod loops;
 mod mcp;
+mod prime;
 mod serve;
+mod setup;
 pub mod supervise;
 mod task;
 mod up;
@@ -29,13 +32,11 @@ use rota_daemon::shim::attend::Shims;
 pub use self::gate::gates;
 use crate::args::{Cli, Command};
 use crate::errors::{CliError, CliResult, command_path};
-use crate::output;
+use crate::{agent_session, output};
 
 /// Reads the command line and does what it says.
 pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
-    // A warning that cannot be written is no reason to stop.
-    rota_store::send_warnings_to(|text| drop(output::warn(text)));
-    let cli = match Cli::try_parse_from(arguments) {
+    let mut cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             output::print(&error.render().to_string())?;
@@ -44,10 +45,19 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Err(error) => {
             let said = CliError::from_clap(&error, arguments);
             let noun = command_path(arguments).into_iter().next();
+            if noun.as_deref() == Some("hook") {
+                // Written by another version of `rota setup`.
+                return Ok(ExitCode::SUCCESS);
+            }
             let one_line = noun.is_some_and(|noun| noun == "sched" || noun == "queue");
             return Err(if one_line { said.with_example(&error).in_one_line() } else { said });
         }
     };
+    if !matches!(cli.command, Some(Command::Prime | Command::Hook(_))) {
+        // A warning that cannot be written is no reason to stop.
+        rota_store::send_warnings_to(|text| drop(output::warn(text)));
+    }
+    agent_session::name_agent(&mut cli)?;
     match cli.command {
         Some(Command::Task(task)) => task::run(&cli.common, task),
         Some(Command::Queue(args)) => control::queue(&cli.common, args).map_err(CliError::in_one_line),
@@ -92,6 +102,11 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         }
         Some(Command::Migrate(args)) => upkeep::migrate(&cli.common, &args),
         Some(Command::Init(args)) => init::run(&cli.common, &args),
+        Some(Command::Setup(args)) => {
+            setup::run(&cli.common, &args).map_err(|error| error.with_usage_of(&["setup"]))
+        }
+        Some(Command::Prime) => prime::run(&cli.common),
+        Some(Command::Hook(args)) => hook::run(&cli.common, args),
         Some(Command::Completions { shell }) => completions::run(&shell),
         None => Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&[])) }),
     }

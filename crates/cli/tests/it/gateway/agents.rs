@@ -18,7 +18,8 @@ const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients"
 /// What the agent is made to run.
 const WRITE: &str = "printf done > proof.txt";
 
-fn installed() -> PathBuf {
+/// The folder of the agents' programs.
+pub fn installed() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("model-agents");
     let status = Command::new(format!("{SCRIPTS}/install-agents")).arg(&folder).status().unwrap();
     assert!(status.success(), "{SCRIPTS}/install-agents failed");

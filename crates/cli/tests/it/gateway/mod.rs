@@ -1,6 +1,6 @@
 //! `rota gateway` and `rota gate` as programs: against a scripted provider, with real clients.
 
-mod agents;
+pub mod agents;
 mod beside;
 mod clients;
 mod follow;
