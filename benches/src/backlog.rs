@@ -7,7 +7,8 @@ use rota_core::{TaskId, UnixMillis};
 use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Store, block_on, clock};
+use rota_store::{Store, clock};
+use rota_testbed::block_on;
 
 use crate::Result;
 

@@ -10,7 +10,8 @@ use crate::stats::{median, micros, verdict};
 use rota_store::intents::Call;
 use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Access, Intent, Store, block_on};
+use rota_store::{Access, Intent, Store};
+use rota_testbed::block_on;
 
 const TARGET: f64 = 1.5;
 

@@ -12,7 +12,8 @@ use rota_core::policy::QueuePolicy;
 use rota_core::rank::{self, Rankable};
 use rota_core::select::{self, Candidate, Room};
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Access, Filter, HeadQuery, Store, Tx, block_on, clock};
+use rota_store::{Access, Filter, HeadQuery, Store, Tx, clock};
+use rota_testbed::block_on;
 
 const TARGET_MICROS: f64 = 100.0;
 

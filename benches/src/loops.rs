@@ -5,13 +5,14 @@ use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rota_core::TaskId;
+use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::intents::iterate::{AwaitingArtifact, Begin};
 use rota_store::intents::policy::CurrentPolicy;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Store, block_on};
+use rota_testbed::block_on;
 
 use crate::Result;
 use crate::backlog::{self, Shape};

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-use rota_store::block_on;
 use rota_store::sqlite::SqliteStore;
+use rota_testbed::block_on;
 use rota_verbs::claim::{Claim, Terms, claim};
 use rota_verbs::peek::{Peek, peek};
 use rota_verbs::{Context, Payload, settle, why};

@@ -6,8 +6,8 @@ use std::time::Instant;
 use crate::Result;
 use crate::options::{Options, print_machine};
 use crate::stats::median;
-use rota_store::block_on;
 use rota_store::sqlite::SqliteStore;
+use rota_testbed::block_on;
 use rota_verbs::Context;
 use rota_verbs::plan_sync::{PlanSync, plan_sync};
 

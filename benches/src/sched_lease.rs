@@ -5,6 +5,7 @@ use std::time::Instant;
 use rota_core::Policy;
 use rota_core::lease::Caller;
 use rota_core::transition::Command;
+use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::claim::Grant;
 use rota_store::intents::lease_plan::PlanLeases;
@@ -12,7 +13,7 @@ use rota_store::intents::policy::PublishPolicy;
 use rota_store::intents::sched::Lease;
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Store, block_on};
+use rota_testbed::block_on;
 
 use crate::Result;
 use crate::backlog::{self, Shape};

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rota_store::block_on;
 use rota_store::sqlite::SqliteStore;
+use rota_testbed::block_on;
 use rota_verbs::create::{Create, create};
 use rota_verbs::overview::page;
 use rota_verbs::{Context, Payload, show};

@@ -11,9 +11,9 @@ use rota_core::TaskId;
 use rota_daemon::config::{
     FilterConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind,
 };
-use rota_daemon::desk::Desk;
 use rota_store::intents::Call;
-use rota_store::{AnyStore, Location, Secret};
+use rota_store::sqlite::SqliteStore;
+use rota_store::{AnyStore, Secret};
 use rota_supervise::cycle::State;
 use rota_supervise::sources::gitea::Gitea;
 use rota_supervise::sources::github::GitHub;
@@ -89,7 +89,7 @@ fn tracker_config(kind: TrackerKind, api_base: String) -> TrackerConfig {
 }
 
 fn shared<S: Source>(folder: &Path, source: S) -> Result<Arc<Shared<S>>> {
-    let store = AnyStore::open(&Location::Sqlite(folder.join("rota.db")))?;
+    let store = AnyStore::from(SqliteStore::open_lazily(&folder.join("rota.db"))?);
     let config = SupervisorConfig {
         source: SourceConfig::Local,
         cycle_interval_secs: 60,
@@ -104,7 +104,7 @@ fn shared<S: Source>(folder: &Path, source: S) -> Result<Arc<Shared<S>>> {
         dispatch: None,
     };
     let call = Call { actor: Some("bench".into()), ..Call::in_scope("default") };
-    let shared = Shared::new(Desk { store }, call, "bench".into(), source, config, folder.to_owned())?;
+    let shared = Shared::new(store, call, "bench".into(), source, config, folder.to_owned())?;
     Ok(Arc::new(shared))
 }
 

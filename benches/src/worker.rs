@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use rota_core::lease::Caller;
 use rota_core::transition;
+use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::claim::{Claim, Grant, Wanted};
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Store, block_on};
+use rota_testbed::block_on;
 
 use crate::Result;
 use crate::bare::Bare;

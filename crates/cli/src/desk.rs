@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
+use crate::block_on;
 use rota_gateway::panel::Panel;
 use rota_serve::client::{ClientFault, Endpoint};
-use rota_store::block_on;
 use rota_verbs::said::Nature;
 use rota_verbs::{Context, Said, Verb};
 
@@ -46,12 +46,10 @@ impl Desk {
 impl Remote {
     /// The gates, as far as the server knows any.
     pub fn panel(&self) -> CliResult<Option<Panel>> {
-        rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
         Ok(block_on(self.endpoint.panel())?)
     }
 
     fn ask<V: Verb>(&self, input: &V) -> CliResult<V::Payload> {
-        rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
         let surroundings: Vec<(&str, Cow<'_, str>)> =
             self.surroundings.iter().map(|(name, value)| (*name, Cow::from(value))).collect();
         Ok(block_on(self.endpoint.ask(input, &surroundings))?)

@@ -141,7 +141,7 @@ pub fn desk(common: &Common) -> CliResult<Desk> {
     let folders = Folders::new(&base, &base.join(".rota"));
     let (by_kind, here, looked_at) = (Arc::clone(&config), config, folders.clone());
     Ok(Desk::Store(Box::new(Context {
-        store: AnyStore::open(&location)?,
+        store: crate::block_on(AnyStore::open(&location))?,
         scope,
         agent,
         lease: common.lease_id.clone().filter(|lease| !lease.is_empty()),

@@ -23,8 +23,8 @@ impl Changes {
         match store {
             AnyStore::Sqlite(store) => {
                 let mut version = store.data_version()?;
-                std::thread::spawn(move || {
-                    while let Ok(has_changed) = version.wait(LOOK)
+                tokio::spawn(async move {
+                    while let Ok(has_changed) = version.wait(LOOK).await
                         && !tell.is_closed()
                     {
                         if has_changed {

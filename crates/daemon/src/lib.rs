@@ -7,7 +7,6 @@ pub mod children;
 pub mod companion;
 pub mod config;
 pub mod control;
-pub mod desk;
 pub mod files;
 pub mod folders;
 pub mod gateway;

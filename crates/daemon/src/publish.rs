@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rota_core::Refusal;
 use rota_store::intents::Call;
 use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
-use rota_store::{AnyStore, Error, Outcome, Published};
+use rota_store::{AnyStore, Error, Outcome, Published, Store};
 use rota_verbs::{Context, mirror, policy};
 
 use crate::config::Config;
@@ -50,7 +50,7 @@ pub async fn publish(
     let as_it_is = |policy, differs| Publication { policy, differs, not_mirrored: None };
     let mut tries = 0;
     let policy = loop {
-        let (current, _) = store.perform_beside(CurrentPolicy { call: call.clone() }).await?;
+        let (current, _) = store.perform(&CurrentPolicy { call: call.clone() }).await?;
         let wanted = config.apply_to(&current.policy).map_err(Refusal::from)?;
         if wanted == current.policy {
             return Ok(as_it_is(current, None));
@@ -61,7 +61,7 @@ pub async fn publish(
         }
         let based_on = Some(current.version.clone());
         tries += 1;
-        match store.perform_beside(PublishPolicy { call: call.clone(), policy: wanted, based_on }).await {
+        match store.perform(&PublishPolicy { call: call.clone(), policy: wanted, based_on }).await {
             Ok(policy) => break policy,
             // Another host's process was started in the same moment.
             Err(Error::Refused(Refusal::PolicyMoved { .. })) if tries < TRIES => {}

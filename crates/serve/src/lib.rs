@@ -17,7 +17,7 @@ pub mod notify;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Gives the program a runtime whose threads go on between calls, so that connections to a store stay alive.
+/// Raises the limit of open files.
 pub fn prepare() -> std::io::Result<()> {
     // Each connection is a descriptor; the soft limit is for programs that cannot count beyond it.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -25,9 +25,6 @@ pub fn prepare() -> std::io::Result<()> {
     if rustix::process::setrlimit(rustix::process::Resource::Nofile, most).is_err() {
         // Fewer connections, then.
     }
-    rota_store::use_runtime(
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
-    );
     Ok(())
 }
 

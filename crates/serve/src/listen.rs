@@ -1,8 +1,5 @@
 //! Connections. Everything a caller can send or hold has a limit: how many connections, how long the head and the body of
 //! a request may take, how long the body is. Every request is authenticated before its body is read.
-//!
-//! One thread has all connections, so that what is answered at once is read, answered and written without waking another
-//! thread, which would take longer than the answer. Whatever may make it wait must be handed to other threads.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,7 +17,6 @@ use hyper::body::{Body, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use rota_auth::{Caller, Connections, Denied, Slot};
@@ -158,36 +154,6 @@ where
     H: Fn(Parts, Bytes, Option<Caller>) -> F + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
-    let listener = listener.into_std()?;
-    let (tell, ended) = oneshot::channel();
-    let connections = std::thread::Builder::new().name("connections".to_owned());
-    connections.spawn(move || {
-        let served = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
-            let served = runtime.block_on(async {
-                accept_all(TcpListener::from_std(listener)?, auth, body_bytes, handler, stop).await;
-                Ok(())
-            });
-            // Calls that are still under way were given their time.
-            runtime.shutdown_background();
-            served
-        });
-        // Whoever does not wait does not want to know.
-        drop(tell.send(served));
-    })?;
-    ended.await.map_err(std::io::Error::other)?
-}
-
-async fn accept_all<D, H, F>(
-    listener: TcpListener,
-    auth: D,
-    body_bytes: usize,
-    handler: H,
-    stop: CancellationToken,
-) where
-    D: Fn(&Parts) -> Result<Option<Caller>, Denied> + Send + Sync + 'static,
-    H: Fn(Parts, Bytes, Option<Caller>) -> F + Send + Sync + 'static,
-    F: Future<Output = Answer> + Send + 'static,
-{
     let ending = GracefulShutdown::new();
     let connections = Connections::new(CONNECTIONS, 1);
     let both = Arc::new((auth, handler));
@@ -234,6 +200,7 @@ async fn accept_all<D, H, F>(
     }
     drop(listener);
     drop(tokio::time::timeout(GRACE, ending.shutdown()).await);
+    Ok(())
 }
 
 async fn accept(

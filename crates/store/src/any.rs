@@ -11,7 +11,7 @@ use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresStore};
 use crate::secret::Secret;
 use crate::sqlite::{self, SqliteStore};
-use crate::store::{Access, Intent, Pending, Store, Work, block_on, perform_alone, run_here, runtime};
+use crate::store::{Access, ErasedIntent, Intent, Pending, Store, block_in_place, perform_alone};
 use crate::tx::AnyTx;
 
 /// Where a store is.
@@ -66,40 +66,34 @@ macro_rules! from_each {
 from_each!(Memory(MemoryStore), Sqlite(SqliteStore), Postgres(PostgresStore));
 
 impl AnyStore {
-    /// Opens it, waiting on this thread. A file that does not exist is made by the first write. A server gives the program a runtime, which [`block_on`] then uses.
-    pub fn open(location: &Location) -> Result<Self, Fault> {
+    /// Opens it. A file that does not exist is made by the first write.
+    pub async fn open(location: &Location) -> Result<Self, Fault> {
         match location {
             Location::Memory => Ok(Self::Memory(MemoryStore::new())),
-            Location::Sqlite(path) => SqliteStore::open_lazily(path).map(Self::Sqlite),
-            Location::Postgres(url) => {
-                runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
-                block_on(PostgresStore::open(url.expose())).map(Self::Postgres)
-            }
+            Location::Sqlite(path) => block_in_place(|| SqliteStore::open_lazily(path)).map(Self::Sqlite),
+            Location::Postgres(url) => PostgresStore::open(url.expose()).await.map(Self::Postgres),
         }
     }
 }
 
 impl AnyStore {
     /// The schema of a store and the newest one known, without changing anything; 0 for one that is not there yet.
-    pub fn schema_of(location: &Location) -> Result<(i64, i64), Fault> {
+    pub async fn schema_of(location: &Location) -> Result<(i64, i64), Fault> {
         match location {
             Location::Memory => Ok((sqlite::SCHEMA, sqlite::SCHEMA)),
-            Location::Sqlite(path) => Ok((sqlite::schema_at(path)?, sqlite::SCHEMA)),
-            Location::Postgres(url) => {
-                runtime().map_err(|error| Fault::BadUrl { problem: format!("no runtime: {error}") })?;
-                Ok((block_on(PostgresStore::schema_at(url.expose()))?, postgres::SCHEMA))
-            }
+            Location::Sqlite(path) => Ok((block_in_place(|| sqlite::schema_at(path))?, sqlite::SCHEMA)),
+            Location::Postgres(url) => Ok((PostgresStore::schema_at(url.expose()).await?, postgres::SCHEMA)),
         }
     }
 
     /// Brings the schema up to date and, on a server, lets another role use it.
-    pub fn migrate(location: &Location, grant_to: Option<&str>) -> Result<(), Fault> {
+    pub async fn migrate(location: &Location, grant_to: Option<&str>) -> Result<(), Fault> {
         let store = match location {
-            Location::Sqlite(path) => SqliteStore::open(path).map(Self::Sqlite)?,
-            other => Self::open(other)?,
+            Location::Sqlite(path) => block_in_place(|| SqliteStore::open(path)).map(Self::Sqlite)?,
+            other => Self::open(other).await?,
         };
         match (store, grant_to) {
-            (Self::Postgres(store), Some(role)) => block_on(store.grant_to(role)),
+            (Self::Postgres(store), Some(role)) => store.grant_to(role).await,
             (_, None) => Ok(()),
             (_, Some(_)) => {
                 Err(Fault::BadUrl { problem: "only PostgreSQL has roles to grant to".to_owned() })
@@ -109,11 +103,6 @@ impl AnyStore {
 }
 
 impl AnyStore {
-    /// Runs a future of this store to its end on this thread, which may belong to a runtime unless the store is a server.
-    pub fn wait<F: Future>(&self, future: F) -> F::Output {
-        if self.is_server() { block_on(future) } else { run_here(future) }
-    }
-
     /// The same store with group commit: concurrent calls of this process share transactions. For programs that serve
     /// many callers or hold many leases.
     #[must_use]
@@ -159,21 +148,6 @@ impl AnyStore {
     pub fn is_server(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
-
-    /// Carries out one intent beside the tasks of a runtime: a file is written on a thread of its own, a server is
-    /// waited for.
-    pub async fn perform_beside<I>(&self, intent: I) -> Outcome<I::Output>
-    where
-        I: Intent + Send + 'static,
-        I::Output: 'static,
-    {
-        if self.is_server() || (self.batcher().is_some() && intent.batched().is_some()) {
-            return self.perform(&intent).await;
-        }
-        let store = self.clone();
-        let ran = tokio::task::spawn_blocking(move || run_here(store.perform(&intent))).await;
-        ran.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-    }
 }
 
 impl Store for AnyStore {
@@ -181,8 +155,8 @@ impl Store for AnyStore {
         self.inner().begin(access)
     }
 
-    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
-        self.inner().carry_out(work)
+    fn execute<'a>(&'a self, intent: &'a mut dyn ErasedIntent) -> Pending<'a, Result<(), Fault>> {
+        self.inner().execute(intent)
     }
 
     async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {

@@ -1,11 +1,14 @@
 //! Group commit above the stores: concurrent calls of one process become one transaction, and pay for one COMMIT.
 //!
-//! One transaction is in flight at a time; calls that arrive meanwhile form the next one. A lone call is sent at once.
-//! Each caller gets its own answer or its own refusal. A batch that fails is split into its calls. A caller that goes away
-//! before its batch begins is dropped without effect; later its call is carried out whole.
+//! One transaction is in flight at a time; calls that arrive meanwhile form the next one. A lone call is sent at once, by
+//! its caller's own task. Each caller gets its own answer or its own refusal. A batch that fails is split into its calls. A
+//! caller that is cancelled before its batch begins is dropped without effect; later its call is executed whole.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use rota_core::Refusal;
@@ -15,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::any::AnyStore;
 use crate::fault::{Error, Fault, Outcome};
 use crate::intents::batch::{Batch, BatchAnswer, BatchCall};
-use crate::store::{perform_alone, run_here};
+use crate::store::perform_alone;
 
 /// The most calls of one batch, and the most tasks that they may be about.
 const MOST_CALLS: usize = 64;
@@ -40,7 +43,7 @@ pub struct Batcher {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Whether a task carries out batches.
+    /// Whether a task executes batches.
     is_running: bool,
 }
 
@@ -86,16 +89,16 @@ impl Batcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out a call together with those that other callers make now.
+    /// Executes a call together with those that other callers make now.
     pub(crate) async fn submit(self: &Arc<Self>, runtime: &Handle, call: BatchCall) -> Outcome<BatchAnswer> {
         let mut call = call;
         loop {
             match self.wait_in_line(runtime, call).await {
                 Ok(Ok(Ok(answer))) => return answer.map_err(Error::Refused),
                 Ok(Ok(Err(fault))) => return Err(fault.into()),
-                // The task ended with another caller's runtime.
+                // The task that executed batches ended with another caller's runtime.
                 Ok(Err(not_begun)) => call = not_begun,
-                Err(_) => return Err(lost("the task that carries out batches ended").into()),
+                Err(_) => return Err(lost("the task that executes batches ended").into()),
             }
         }
     }
@@ -111,34 +114,18 @@ impl Batcher {
             state.waiting.push_back(Waiting { call, answer });
             !std::mem::replace(&mut state.is_running, true)
         };
-        if is_first {
-            // A task of its own: the batch must not end with the caller that happened to start it.
-            let ending = Ending { batcher: Arc::clone(self), is_early: true };
-            runtime.spawn(Arc::clone(self).run(runtime.clone(), ending));
-        } else {
+        if !is_first {
             self.arrived.notify_one();
+            return answered.await;
+        }
+        let mut runner =
+            Runner { batcher: Arc::clone(self), gathering: Gathering::default(), is_over: false };
+        // A transaction in this process never yields, so cancelling this caller cannot interrupt it; one on a server must
+        // not depend on who waits for it.
+        if self.store.is_server() || runner.execute_next().await {
+            runtime.spawn(runner.run());
         }
         answered.await
-    }
-
-    /// Carries out batches until no call waits.
-    async fn run(self: Arc<Self>, runtime: Handle, mut ending: Ending) {
-        let mut gathering = Gathering::default();
-        loop {
-            let waiting = self.state().waiting.len();
-            if gathering.is_due(waiting) {
-                let wanted = gathering.expected.min(MOST_CALLS);
-                let gathered = tokio::time::timeout(GATHER, self.gather(wanted)).await;
-                gathering.note(gathered.is_err());
-            }
-            let Some(batch) = self.next_batch() else {
-                ending.is_early = false;
-                return;
-            };
-            let callers = batch.len();
-            self.carry_out(&runtime, batch).await;
-            gathering.expected = callers + self.state().waiting.len();
-        }
     }
 
     async fn gather(&self, wanted: usize) {
@@ -147,15 +134,12 @@ impl Batcher {
         }
     }
 
-    /// The calls of the first caller's scope, as many as one batch may have; none if nobody waits, and then the task ends.
-    fn next_batch(&self) -> Option<Vec<Waiting>> {
+    /// The calls of the first caller's scope, as many as one batch may have.
+    fn next_batch(&self) -> Vec<Waiting> {
         let mut state = self.state();
         // Nobody wants the answers any more, and nothing has happened yet.
         state.waiting.retain(|waiting| !waiting.answer.is_closed());
-        let Some(first) = state.waiting.front() else {
-            state.is_running = false;
-            return None;
-        };
+        let Some(first) = state.waiting.front() else { return Vec::new() };
         let scope = first.call.scope().to_owned();
         let (mut batch, mut weight) = (Vec::new(), 0);
         let mut later = VecDeque::new();
@@ -169,15 +153,13 @@ impl Batcher {
             }
         }
         state.waiting = later;
-        Some(batch)
+        batch
     }
 
-    async fn carry_out(&self, runtime: &Handle, batch: Vec<Waiting>) {
+    async fn execute(&self, batch: Vec<Waiting>) {
         let (calls, answers): (Vec<BatchCall>, Vec<oneshot::Sender<Reply>>) =
             batch.into_iter().map(|waiting| (waiting.call, waiting.answer)).unzip();
-        let calls = Arc::new(calls);
-        let outcome = self.perform(runtime, Arc::clone(&calls)).await;
-        match outcome {
+        match self.perform(&calls).await {
             Ok(outcomes) => {
                 for (answer, outcome) in answers.into_iter().zip(outcomes) {
                     send(answer, Ok(outcome));
@@ -196,48 +178,75 @@ impl Batcher {
             }
             // Nothing of it happened: each call has its own fate.
             Err(_) => {
-                let calls = Arc::try_unwrap(calls).unwrap_or_else(|calls| (*calls).clone());
-                for (call, answer) in calls.into_iter().zip(answers) {
-                    let outcome = self.perform(runtime, Arc::new(vec![call])).await;
+                for (call, answer) in calls.iter().zip(answers) {
+                    let outcome = self.perform(std::slice::from_ref(call)).await;
                     send(answer, outcome.and_then(|mut outcomes| outcomes.pop().ok_or_else(no_outcome)));
                 }
             }
         }
     }
 
-    /// One transaction, beside the runtime's tasks. A panic in it is a fault after which nothing can be said.
-    async fn perform(
-        &self,
-        runtime: &Handle,
-        calls: Arc<Vec<BatchCall>>,
-    ) -> Result<Vec<Result<BatchAnswer, Refusal>>, Fault> {
-        let store = self.store.clone();
-        let performed = if store.is_server() {
-            runtime.spawn(async move { perform_alone(&store, &Batch { calls: &calls }).await }).await
-        } else {
-            runtime.spawn_blocking(move || run_here(perform_alone(&store, &Batch { calls: &calls }))).await
-        };
-        match performed {
+    /// One transaction. After a panic in it the outcome is unknown.
+    async fn perform(&self, calls: &[BatchCall]) -> Result<Vec<Result<BatchAnswer, Refusal>>, Fault> {
+        let batch = Batch { calls };
+        let mut transaction = pin!(perform_alone(&self.store, &batch));
+        let performed = std::future::poll_fn(|context| {
+            // A transaction that panicked is not polled again.
+            match catch_unwind(AssertUnwindSafe(|| transaction.as_mut().poll(context))) {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            }
+        });
+        match performed.await {
             Ok(Ok(outcomes)) => Ok(outcomes),
             Ok(Err(Error::Fault(fault))) => Err(fault),
             Ok(Err(Error::Refused(refusal))) => {
                 unreachable!("a batch as a whole is never refused: {refusal}")
             }
-            Err(ended) => Err(lost(&format!("its transaction panicked: {ended}"))),
+            Err(_) => Err(lost("the transaction panicked")),
         }
     }
 }
 
-/// Lets the next caller start a task when this one ends before its time, as it does with its runtime, perhaps before it
-/// began. Callers that still wait get their calls back, to try again.
-struct Ending {
+/// Executes batches, and frees the batcher when no call waits.
+struct Runner {
     batcher: Arc<Batcher>,
-    is_early: bool,
+    gathering: Gathering,
+    is_over: bool,
 }
 
-impl Drop for Ending {
+impl Runner {
+    async fn run(mut self) {
+        while self.execute_next().await {}
+    }
+
+    /// Executes one batch; whether calls wait after it.
+    async fn execute_next(&mut self) -> bool {
+        let batcher = Arc::clone(&self.batcher);
+        let waiting = batcher.state().waiting.len();
+        if self.gathering.is_due(waiting) {
+            let wanted = self.gathering.expected.min(MOST_CALLS);
+            let gathered = tokio::time::timeout(GATHER, batcher.gather(wanted)).await;
+            self.gathering.note(gathered.is_err());
+        }
+        let batch = batcher.next_batch();
+        let callers = batch.len();
+        if !batch.is_empty() {
+            batcher.execute(batch).await;
+        }
+        let mut state = batcher.state();
+        self.gathering.expected = callers + state.waiting.len();
+        state.is_running = !state.waiting.is_empty();
+        self.is_over = !state.is_running;
+        state.is_running
+    }
+}
+
+/// A runner that ends early, as it does with its runtime, gives the calls that still wait back to their callers, to try
+/// again.
+impl Drop for Runner {
     fn drop(&mut self) {
-        if self.is_early {
+        if !self.is_over {
             let mut state = self.batcher.state();
             state.is_running = false;
             for waiting in state.waiting.drain(..) {
@@ -248,7 +257,7 @@ impl Drop for Ending {
 }
 
 fn send(answer: oneshot::Sender<Reply>, outcome: Answer) {
-    // A caller that went away meanwhile: its call stands, as after a lost connection.
+    // The call of a caller that was cancelled meanwhile stands, as after a lost connection.
     drop(answer.send(Ok(outcome)));
 }
 

@@ -32,7 +32,7 @@ pub use files::{
 };
 pub use in_context::InContext;
 pub use secret::Secret;
-pub use store::{Access, Intent, Pending, Store, Work, block_on, run_here, runtime, use_runtime};
+pub use store::{Access, ErasedIntent, Intent, Pending, Store};
 pub use tx::{
     AgentRow, AnyTx, BlockRow, Blocker, ClaimReads, EventFilter, Filter, GateTokenRow, HeadQuery, Level,
     ListFilter, Moved, PolicyRow, Prefetch, Published, QueueRow, Ranked, Row, SettlementRow, Standing,

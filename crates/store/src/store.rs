@@ -1,10 +1,11 @@
 //! The store: transactions, and what they are for.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::pin::{Pin, pin};
+use std::task::{Poll, Waker};
 
 use async_trait::async_trait;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::crash;
 use crate::fault::{Error, Fault, Outcome};
@@ -30,10 +31,10 @@ pub trait Store: Send + Sync {
     /// Begins a transaction. Waits its turn for a bounded time.
     fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>>;
 
-    /// Carries out work in one transaction: all of it, or nothing and the fault.
-    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>>;
+    /// Executes an intent in one transaction: all of it, or nothing and the fault.
+    fn execute<'a>(&'a self, intent: &'a mut dyn ErasedIntent) -> Pending<'a, Result<(), Fault>>;
 
-    /// Carries out one intent in one transaction: all of it, or nothing and the reason.
+    /// Executes an intent in one transaction: all of it, or nothing and the reason.
     fn perform<I: Intent>(&self, intent: &I) -> impl Future<Output = Outcome<I::Output>> + Send
     where
         Self: Sized,
@@ -42,16 +43,16 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// Carries out one intent in a transaction of its own.
+/// Executes an intent in a transaction of its own.
 pub(crate) async fn perform_alone<I: Intent>(store: &dyn Store, intent: &I) -> Outcome<I::Output> {
-    let mut ordered = Ordered { intent, outcome: None };
-    store.carry_out(&mut ordered).await?;
-    let Some(outcome) = ordered.outcome else { unreachable!("work that was carried out has an outcome") };
+    let mut erased = WithOutcome { intent, outcome: None };
+    store.execute(&mut erased).await?;
+    let Some(outcome) = erased.outcome else { unreachable!("an executed intent has an outcome") };
     outcome
 }
 
-/// An intent without its type, and where its outcome goes: so that stores do not depend on what it is.
-pub trait Work: Send {
+/// An intent without its type, and where its outcome goes, so that stores are compiled once.
+pub trait ErasedIntent: Send {
     /// Whether it writes.
     fn access(&self) -> Access;
 
@@ -59,12 +60,12 @@ pub trait Work: Send {
     fn run<'a>(&'a mut self, tx: &'a mut AnyTx) -> Pending<'a, Result<bool, Fault>>;
 }
 
-struct Ordered<'a, I: Intent> {
+struct WithOutcome<'a, I: Intent> {
     intent: &'a I,
     outcome: Option<Outcome<I::Output>>,
 }
 
-impl<I: Intent> Work for Ordered<'_, I> {
+impl<I: Intent> ErasedIntent for WithOutcome<'_, I> {
     fn access(&self) -> Access {
         self.intent.access()
     }
@@ -85,20 +86,29 @@ impl<I: Intent> Work for Ordered<'_, I> {
     }
 }
 
-/// Work in one transaction, where nothing has to be tried again.
-pub(crate) fn carry_out_once<'a>(
+/// One transaction on a store that never yields (memory, SQLite). The whole transaction is one poll, so a caller that is
+/// cancelled is cancelled before it or after it.
+pub(crate) fn execute_in_place<'a>(
     store: &'a dyn Store,
-    work: &'a mut dyn Work,
+    intent: &'a mut dyn ErasedIntent,
 ) -> Pending<'a, Result<(), Fault>> {
     Box::pin(async move {
-        crash::point("before_begin");
-        let mut tx = store.begin(work.access()).await?;
-        if work.run(&mut tx).await? {
-            crash::point("after_write");
-            tx.commit().await?;
-            crash::point("after_commit");
-        }
-        Ok(())
+        block_in_place(|| {
+            let transaction = pin!(async {
+                crash::point("before_begin");
+                let mut tx = store.begin(intent.access()).await?;
+                if intent.run(&mut tx).await? {
+                    crash::point("after_write");
+                    tx.commit().await?;
+                    crash::point("after_commit");
+                }
+                Ok(())
+            });
+            match transaction.poll(&mut std::task::Context::from_waker(Waker::noop())) {
+                Poll::Ready(executed) => executed,
+                Poll::Pending => unreachable!("a transaction in this process has nothing to wait for"),
+            }
+        })
     })
 }
 
@@ -132,60 +142,13 @@ pub trait Intent: Sync {
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output>;
 }
 
-/// The runtime of a program that waits for a server; none in one that only opens files.
-static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
-
-/// Runs a future to its end on this thread. Memory and SQLite never make it wait; with [`crate::AnyStore`] on a server
-/// the program's runtime waits.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    finish(future, |future| match RUNTIME.get() {
-        Some(runtime) => runtime.block_on(future),
-        None => poll_here(future),
-    })
-}
-
-/// Runs a future of a store that never waits (memory, SQLite) on this thread.
-pub fn run_here<F: Future>(future: F) -> F::Output {
-    finish(future, poll_here)
-}
-
-/// Has a future run to its end by something that need not know what it is, so that this is compiled once.
-fn finish<F: Future>(future: F, run: fn(Pin<&mut dyn Future<Output = ()>>)) -> F::Output {
-    let mut output = None;
-    run(std::pin::pin!(async { output = Some(future.await) }));
-    let Some(output) = output else { unreachable!("it ran to its end") };
-    output
-}
-
-fn poll_here(mut future: Pin<&mut dyn Future<Output = ()>>) {
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut context = std::task::Context::from_waker(&waker);
-    while future.as_mut().poll(&mut context).is_pending() {
-        std::thread::park();
+/// Runs work that blocks its thread (a file, a lock) without keeping other tasks of a server waiting: on a runtime with
+/// several threads the thread leaves the runtime meanwhile; elsewhere nothing runs beside it.
+pub(crate) fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
+            tokio::task::block_in_place(work)
+        }
+        _ => work(),
     }
-}
-
-/// Wakes the thread that waits.
-struct Unpark(std::thread::Thread);
-
-impl std::task::Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Gives the program a runtime of its own choice, before it opens a store. One that serves wants threads that go on
-/// between calls.
-pub fn use_runtime(runtime: tokio::runtime::Runtime) {
-    assert!(RUNTIME.set(runtime).is_ok(), "the program has a runtime already");
-}
-
-/// The program's runtime, made when it is first asked for.
-pub fn runtime() -> std::io::Result<&'static tokio::runtime::Runtime> {
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
-    let made = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Two threads may both have made one; the second is dropped.
-    Ok(RUNTIME.get_or_init(|| made))
 }

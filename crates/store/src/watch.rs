@@ -7,6 +7,7 @@ use crate::any::AnyStore;
 use crate::fault::Fault;
 use crate::postgres::Listener;
 use crate::sqlite::DataVersion;
+use crate::store::block_in_place;
 
 /// How often a store that cannot tell is looked at.
 const POLL: Duration = Duration::from_millis(200);
@@ -26,7 +27,7 @@ impl AnyStore {
     pub async fn watch(&self) -> Result<Watch, Fault> {
         Ok(match self {
             Self::Memory(_) => Watch::Blind,
-            Self::Sqlite(store) => Watch::Sqlite(Box::new(store.data_version()?)),
+            Self::Sqlite(store) => Watch::Sqlite(Box::new(block_in_place(|| store.data_version())?)),
             Self::Postgres(store) => Watch::Postgres(Box::new(store.listen().await?)),
         })
     }
@@ -36,13 +37,13 @@ impl Watch {
     /// Returns when something changed since the last call, or after this long.
     pub async fn wait(&mut self, at_most: Duration) -> Result<(), Fault> {
         match self {
-            Self::Sqlite(version) => version.wait(at_most).map(drop),
+            Self::Sqlite(version) => version.wait(at_most).await.map(drop),
             Self::Postgres(listener) => {
                 listener.wait(at_most).await;
                 Ok(())
             }
             Self::Blind => {
-                std::thread::sleep(POLL.min(at_most));
+                tokio::time::sleep(POLL.min(at_most)).await;
                 Ok(())
             }
         }

@@ -3,8 +3,8 @@
 use rota_core::Status;
 use rota_core::text::escaped;
 use rota_core::transition::Command;
-use rota_store::Error;
 use rota_store::intents::issues::{BoardIssue, EditIssue, Guard, Note, NoteChange};
+use rota_store::{Error, Store};
 
 use crate::Broken;
 use crate::sources::{Comment, Issue, Source, comment_once};
@@ -83,7 +83,7 @@ impl<S: Source> Turn<S> {
             command: Some(Command::Reset),
             changes: vec![NoteChange::BroughtBack, NoteChange::Read(issue.text_hash())],
         };
-        match self.shared.desk.perform(edit).await {
+        match self.shared.store.perform(&edit).await {
             Ok(_) => self.warn(format!("#{number}: brought back: {why}")),
             // A person was faster.
             Err(Error::Refused(_)) => {}

@@ -4,6 +4,7 @@
 use crate::cycle::Reported;
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, LeaseId, TaskId};
+use rota_store::Store;
 use rota_store::intents::issues::{EditIssue, Guard, NoteChange};
 
 use crate::answers::RETRY_LABEL;
@@ -112,7 +113,7 @@ impl<S: Source> Turn<S> {
             command: None,
             changes,
         };
-        Ok(self.shared.desk.perform(edit).await?.is_some())
+        Ok(self.shared.store.perform(&edit).await?.is_some())
     }
 
     /// Of an issue that nobody holds; false if somebody does, or another supervisor is at it.
@@ -124,7 +125,7 @@ impl<S: Source> Turn<S> {
             command: None,
             changes: vec![change],
         };
-        Ok(self.shared.desk.perform(edit).await?.is_some())
+        Ok(self.shared.store.perform(&edit).await?.is_some())
     }
 
     /// Takes our label from an issue that nobody holds. What fails here is tried again in the next cycle.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::cycle::instruction::{self, Instruction, PersonsComment};
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, LeaseId, Refusal, Status, Task, TaskId};
-use rota_store::Error;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::intents::issues::{BoardIssue, HandedTo, NoteChange};
 use rota_store::intents::read::Show;
+use rota_store::{Error, Store};
 
 use crate::git::git;
 use crate::result::{self, Delivered, Rules};
@@ -41,7 +41,7 @@ impl<S: Source> Turn<S> {
 
     async fn loop_task(&self, id: &TaskId) -> Result<Option<Task>, Broken> {
         let show = Show { call: self.shared.call.clone(), id: id.clone() };
-        match self.shared.desk.perform(show).await {
+        match self.shared.store.perform(&show).await {
             Ok((view, _)) => Ok(Some(view.task)),
             Err(Error::Refused(Refusal::TaskNotFound { .. })) => Ok(None),
             Err(error) => Err(error.into()),
@@ -83,7 +83,7 @@ impl<S: Source> Turn<S> {
             reference: Some(lease.task.to_string()),
             ..NewTask::new(id.clone(), LOOPS, &format!("#{} {title}", issue.number))
         };
-        match shared.desk.perform(Add { call: shared.call.clone(), tasks: vec![task] }).await {
+        match shared.store.perform(&Add { call: shared.call.clone(), tasks: vec![task] }).await {
             Ok(_) | Err(Error::Refused(Refusal::DuplicateId { .. })) => {}
             Err(error) => return Err(error.into()),
         }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
+use rota_store::Store;
 use rota_store::intents::read::Now;
 use serde::Serialize;
 
@@ -136,7 +137,7 @@ fn unreadable(folder: &Path, path: &str) -> Option<Failure> {
 }
 
 async fn runtime<S: Source>(shared: &Shared<S>) -> Vec<Failure> {
-    match shared.desk.perform(Now { call: shared.call.clone() }).await {
+    match shared.store.perform(&Now { call: shared.call.clone() }).await {
         Ok(_) => Vec::new(),
         Err(error) => vec![failure("environment.runtime.invalid", format!("the store: {error}"))],
     }

@@ -26,16 +26,15 @@ use crate::cycle::lines::Summary;
 use crate::cycle::{Cycle, Ended, Ending, FailureCode, Settings, State};
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, LeaseId, UnixMillis};
-use rota_store::Error;
 use rota_store::intents::Call;
 use rota_store::intents::issues::{EditIssue, Guard, NoteChange, SeenBoard};
+use rota_store::{AnyStore, Error, Store};
 use tokio::sync::{OnceCell, mpsc};
 use tokio::time::Instant;
 
 use crate::sources::{Source, Trouble};
 use governance::{Files, Rules};
 use rota_daemon::config::{LoopKind, SupervisorConfig};
-use rota_daemon::desk::Desk;
 use rota_daemon::folders::Folders;
 use rota_daemon::signals::Signals;
 use state_file::{StateError, StateFile};
@@ -47,7 +46,7 @@ const ABANDON: Duration = Duration::from_secs(5);
 /// What every cycle works with.
 pub struct Shared<S> {
     /// The store.
-    pub desk: Desk,
+    pub store: AnyStore,
     /// Where, when, who.
     pub call: Call,
     /// Who holds the leases.
@@ -76,7 +75,7 @@ pub struct Shared<S> {
 impl<S: Source> Shared<S> {
     /// Fails on a pattern that cannot be used.
     pub fn new(
-        desk: Desk,
+        store: AnyStore,
         call: Call,
         agent: String,
         source: S,
@@ -85,7 +84,7 @@ impl<S: Source> Shared<S> {
     ) -> Result<Self, regex::Error> {
         let rules = Rules::new(&config.governance)?;
         Ok(Self {
-            desk,
+            store,
             call,
             agent,
             source,
@@ -148,7 +147,10 @@ impl<S: Source> Shared<S> {
             command: Some(fail),
             changes: vec![NoteChange::LabelLeaving { by: self.agent.clone() }],
         };
-        let _healed_later = tokio::time::timeout(ABANDON, self.desk.perform(edit)).await;
+        // A task of its own: a file that is busy keeps its task, and with it the limit, waiting.
+        let store = self.store.clone();
+        let edited = tokio::spawn(async move { store.perform(&edit).await });
+        let _healed_later = tokio::time::timeout(ABANDON, edited).await;
     }
 }
 

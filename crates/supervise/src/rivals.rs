@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use rota_core::LeaseId;
+use rota_store::Store;
 use rota_store::intents::issues::Identify;
 use tokio::time::Instant;
 
@@ -42,7 +43,7 @@ impl<S: Source> Turn<S> {
             // The hasher's keys are random bits of the system.
             let proposed = format!("{:016x}", RandomState::new().build_hasher().finish());
             let identify = Identify { call: shared.call.clone(), source: shared.source.key(), proposed };
-            shared.desk.perform(identify).await
+            shared.store.perform(&identify).await
         };
         Ok(shared.identity.get_or_try_init(identify).await?)
     }

@@ -7,6 +7,7 @@ use crate::cycle::{Cycle, Reported, Rule, Selected, Step};
 use rota_core::text::escaped;
 use rota_core::transition::Command;
 use rota_core::{Caller, Json, LeaseId, Status};
+use rota_store::Store;
 use rota_store::intents::claim::ReclaimExpired;
 use rota_store::intents::issues::{
     Board, ClaimIssue, ClaimedIssue, EditIssue, Guard, KeepLeases, NoteChange, NoteViolation, PINNED_ANEW,
@@ -118,7 +119,7 @@ impl<S: Source> Turn<S> {
         if leases.is_empty() {
             return;
         }
-        let kept = shared.desk.perform(KeepLeases { call: shared.call.clone(), leases }).await;
+        let kept = shared.store.perform(&KeepLeases { call: shared.call.clone(), leases }).await;
         if let Err(error) = kept {
             self.warn(format!("leases could not be renewed: {error}"));
         }
@@ -157,7 +158,7 @@ impl<S: Source> Turn<S> {
             only_first: true,
             reason,
         };
-        let Pinned { files, is_new } = shared.desk.perform(pin).await?;
+        let Pinned { files, is_new } = shared.store.perform(&pin).await?;
         for (file, hash) in files.iter().filter(|_| is_new) {
             let line = format!("{} {hash} by {}", escaped(file), escaped(&shared.agent));
             match cycles {
@@ -172,7 +173,7 @@ impl<S: Source> Turn<S> {
     async fn pin(&self) -> Result<Option<Files>, Broken> {
         let shared = &self.shared;
         let read = ReadRecord { call: shared.call.clone(), source: shared.source.key() };
-        match shared.desk.perform(read).await {
+        match shared.store.perform(&read).await {
             Ok(record) => Ok(record.and_then(|record| record.pin)),
             Err(error) => shared.remembered_pin().map(Some).ok_or(Broken::Store(error)),
         }
@@ -194,7 +195,7 @@ impl<S: Source> Turn<S> {
                 source: shared.source.key(),
                 message: format!("{}: {}", violation.rule.word(), violation.message),
             };
-            if let Err(error) = shared.desk.perform(note).await {
+            if let Err(error) = shared.store.perform(&note).await {
                 self.warn(format!("the violation could not be journalled: {error}"));
             }
         }
@@ -218,7 +219,7 @@ impl<S: Source> Turn<S> {
         if self.board.issues.iter().any(|issue| issue.task.lease_expired(self.board.now)) {
             // Somebody else's: ours were renewed when the cycle began.
             let reclaim = ReclaimExpired { call: shared.call.clone(), queue: QUEUE.to_owned() };
-            shared.desk.perform(reclaim).await?;
+            shared.store.perform(&reclaim).await?;
             self.look().await?;
         }
         if self.reconcile().await? {
@@ -230,7 +231,7 @@ impl<S: Source> Turn<S> {
     pub(super) async fn look(&mut self) -> Result<(), Broken> {
         let shared = &self.shared;
         let board = Board { call: shared.call.clone(), source: shared.source.key() };
-        self.board = shared.desk.perform(board).await?;
+        self.board = shared.store.perform(&board).await?;
         self.has_looked = true;
         Ok(())
     }
@@ -321,12 +322,12 @@ impl<S: Source> Turn<S> {
             agent: shared.agent.clone(),
             reopens: false,
         };
-        let claimed = shared.desk.perform(claim.clone()).await?;
+        let claimed = shared.store.perform(&claim.clone()).await?;
         if claimed != ClaimedIssue::Done {
             return Ok(claimed);
         }
         claim.reopens = shared.source.issue(number).await?.is_some_and(|issue| self.is_free(&issue));
-        if claim.reopens { Ok(shared.desk.perform(claim).await?) } else { Ok(claimed) }
+        if claim.reopens { Ok(shared.store.perform(&claim).await?) } else { Ok(claimed) }
     }
 
     /// Open issues without the label that pass the filters and that the store knows nothing against, lowest first.
@@ -384,7 +385,7 @@ impl<S: Source> Turn<S> {
             command: Some(command),
             changes,
         };
-        Ok(self.shared.desk.perform(edit).await?.is_some())
+        Ok(self.shared.store.perform(&edit).await?.is_some())
     }
 
     /// Whether the instruction may be given. What cannot be read is left to the claim, which fails.

@@ -21,6 +21,19 @@ use std::time::Duration;
 pub use bouncer::Bouncer;
 pub use link::Link;
 
+/// Waits for a future on the one runtime of a test program.
+///
+/// # Panics
+/// Where the runtime cannot be made, or inside of one.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).enable_all().build().unwrap_or_else(|error| panic!("runtime: {error}"))
+    });
+    runtime.block_on(future)
+}
+
 /// How long a server may take to come up.
 const START: Duration = Duration::from_secs(240);
 

@@ -27,14 +27,14 @@ impl Schema {
 }
 
 /// Looks, and changes nothing.
-pub fn status(location: &Location) -> Result<Schema> {
-    let (found, known) = AnyStore::schema_of(location)?;
+pub async fn status(location: &Location) -> Result<Schema> {
+    let (found, known) = AnyStore::schema_of(location).await?;
     Ok(Schema { found, known, before: None })
 }
 
 /// Runs what is pending; on a server, lets another role use the schema from then on.
-pub fn migrate(location: &Location, grant_to: Option<&str>) -> Result<Schema> {
-    let before = status(location)?;
-    AnyStore::migrate(location, grant_to)?;
-    Ok(Schema { before: Some(before.found), ..status(location)? })
+pub async fn migrate(location: &Location, grant_to: Option<&str>) -> Result<Schema> {
+    let before = status(location).await?;
+    AnyStore::migrate(location, grant_to).await?;
+    Ok(Schema { before: Some(before.found), ..status(location).await? })
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::block_on;
 use rota_core::TaskId;
 use rota_core::text::escaped;
-use rota_store::block_on;
 use rota_verbs::carry;
 use rota_verbs::import::{Format, ImportForeign, Imported, import_foreign};
 

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rota_store::{Cursor, block_on};
+use crate::block_on;
+use rota_store::Cursor;
 use rota_verbs::Payload;
 use rota_verbs::log::{EventPayload, Followed};
 use rota_verbs::table::{FollowJournal, ReadJournal, TailJournal};

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use crate::block_on;
 use rota_core::text::escaped;
 use rota_serve::mcp::{McpServer, Remote, Settings, ToolSet, serve_http, serve_stdio};
 use rota_serve::stop_signal;
-use rota_store::{AnyStore, Location, block_on};
+use rota_store::{AnyStore, Location};
 use rota_verbs::Context;
 
 use super::serve;
@@ -34,7 +35,7 @@ pub fn run(common: &Common, args: McpArgs) -> CliResult<ExitCode> {
     let remote = if args.http { None } else { agents_server(common)? };
     let context = match remote {
         // Nothing is kept here: every call goes to the server.
-        Some(_) => Context::new(AnyStore::open(&Location::Memory)?),
+        Some(_) => Context::new(crate::block_on(AnyStore::open(&Location::Memory))?),
         None => locate::serving_context(common)?,
     };
     let (folder, policy_file) = (locate::current_folder()?, locate::policy_file(common)?);

@@ -53,6 +53,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
             return Err(if one_line { said.with_example(&error).in_one_line() } else { said });
         }
     };
+    let _entered = crate::start_runtime(cli.command.as_ref())?;
     if !matches!(cli.command, Some(Command::Prime | Command::Hook(_))) {
         // A warning that cannot be written is no reason to stop.
         rota_store::send_warnings_to(|text| drop(output::warn(text)));

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use rota_auth::{Authenticator, Token};
+use crate::block_on;
 use rota_core::text::escaped;
 use rota_serve::client::Target;
 use rota_serve::http::{Api, Settings, serve_api};
 use rota_serve::{listen, stop_signal};
-use rota_store::block_on;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

@@ -5,13 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rota_daemon::config::{LoopKind, SourceConfig, SupervisorConfig, TokenPlace, TrackerConfig, TrackerKind};
-use rota_daemon::desk::Desk;
 use rota_daemon::folders::Folders;
 use rota_daemon::publish::publish;
 use rota_daemon::signals::{Hangup, Signals};
 use rota_store::intents::Call;
 use rota_store::intents::issues::{PinGovernance, ReadRecord};
-use rota_store::{AnyStore, Secret};
+use rota_store::{AnyStore, Secret, Store};
 use rota_supervise::cycle::FailureCode;
 use rota_supervise::environment::{self, Check};
 use rota_supervise::governance;
@@ -46,12 +45,11 @@ pub fn run(common: &Common, args: &SuperviseArgs) -> CliResult<ExitCode> {
         place.take_settings(file)?;
     }
     place.check_token()?;
-    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     match &args.command {
-        None => cycles(Cycles { common, args, until, runtime }, place),
+        None => cycles(Cycles { common, args, until }, place),
         Some(command) => {
             let cx = locate::context(common)?;
-            place.with_source(&cx, Look { common, command, cx: &cx, runtime })?
+            place.with_source(&cx, Look { common, command, cx: &cx })?
         }
     }
 }
@@ -122,12 +120,12 @@ impl Place {
     pub fn with_source<W: WithSource>(&self, cx: &Context, then: W) -> CliResult<W::Output> {
         let agent = self.agent(cx)?;
         let call = Call { actor: Some(agent.clone()), ..cx.call() };
-        let desk = Desk { store: cx.store.clone() };
+        let store = cx.store.clone();
         let label = self.config.claim_label.clone();
         match self.config.source.clone() {
             SourceConfig::Local => {
-                let source = Local::new(desk.clone(), call.clone(), label);
-                Ok(then.run(self.shared(desk, call, agent, source)?))
+                let source = Local::new(store.clone(), call.clone(), label);
+                Ok(then.run(self.shared(store, call, agent, source)?))
             }
             SourceConfig::Tracker(tracker) => {
                 let token = token(&tracker, &self.folder)?;
@@ -136,19 +134,25 @@ impl Place {
                 Ok(match tracker.kind {
                     TrackerKind::Gitea => {
                         let source = Gitea::new(connection, tracker, label);
-                        then.run(self.shared(desk, call, agent, source)?)
+                        then.run(self.shared(store, call, agent, source)?)
                     }
                     TrackerKind::GitHub => {
                         let source = GitHub::new(connection, tracker, label);
-                        then.run(self.shared(desk, call, agent, source)?)
+                        then.run(self.shared(store, call, agent, source)?)
                     }
                 })
             }
         }
     }
 
-    fn shared<S: Source>(&self, desk: Desk, call: Call, agent: String, source: S) -> CliResult<Shared<S>> {
-        let shared = Shared::new(desk, call, agent, source, self.config.clone(), self.folder.clone());
+    fn shared<S: Source>(
+        &self,
+        store: AnyStore,
+        call: Call,
+        agent: String,
+        source: S,
+    ) -> CliResult<Shared<S>> {
+        let shared = Shared::new(store, call, agent, source, self.config.clone(), self.folder.clone());
         let mut shared = shared.map_err(|error| CliError::Io(error.to_string()))?;
         (shared.kind, shared.folders) = (self.kind.clone(), Some(self.folders.clone()));
         Ok(shared)
@@ -231,7 +235,6 @@ struct Cycles<'a> {
     common: &'a Common,
     args: &'a SuperviseArgs,
     until: Until,
-    runtime: &'static tokio::runtime::Runtime,
 }
 
 fn state_error(error: StateError) -> CliError {
@@ -250,7 +253,7 @@ fn cycles(mut cycles: Cycles<'_>, place: Place) -> CliResult<ExitCode> {
         }
     };
     let file = StateFile::take(&place.state_file()).map_err(state_error)?;
-    let signals = cycles.runtime.block_on(async { Signals::catch(Hangup::Ends) });
+    let signals = crate::block_on(async { Signals::catch(Hangup::Ends) });
     let mut stop = Stop::Signals(signals.map_err(|error| CliError::Io(format!("signals: {error}")))?);
     let code = loop {
         let opened = locate::context(cycles.common).and_then(|cx| {
@@ -269,7 +272,7 @@ fn cycles(mut cycles: Cycles<'_>, place: Place) -> CliResult<ExitCode> {
         let sleep = without.map_err(state_error)?;
         let is_last = cycles.is_last();
         let Some(sleep) = sleep.filter(|_| !is_last) else { break Some(FailureCode::Exception) };
-        let is_stopped = cycles.runtime.block_on(async {
+        let is_stopped = crate::block_on(async {
             tokio::select! {
                 () = tokio::time::sleep(sleep) => false,
                 () = stop.next() => true,
@@ -298,8 +301,8 @@ impl WithSource for Run<'_, '_> {
     type Output = Result<Option<FailureCode>, StateError>;
 
     fn run<S: Source>(self, shared: Shared<S>) -> Self::Output {
-        let Cycles { until, runtime, .. } = self.cycles;
-        runtime.block_on(rota_supervise::run(Arc::new(shared), self.file, until, self.stop, self.show))
+        let Cycles { until, .. } = self.cycles;
+        crate::block_on(rota_supervise::run(Arc::new(shared), self.file, until, self.stop, self.show))
     }
 }
 
@@ -318,7 +321,7 @@ impl Cycles<'_> {
         let config = locate::configured(self.common)?.config;
         let may_publish = self.args.publish || !matches!(cx.store, AnyStore::Postgres(_));
         let file = locate::policy_file(self.common)?;
-        let published = self.runtime.block_on(publish(&cx.store, &call, &config, may_publish, &file))?;
+        let published = crate::block_on(publish(&cx.store, &call, &config, may_publish, &file))?;
         published.warnings().iter().try_for_each(|warning| output::warn(warning))
     }
 }
@@ -328,7 +331,6 @@ struct Look<'a> {
     common: &'a Common,
     command: &'a SuperviseCommand,
     cx: &'a Context,
-    runtime: &'static tokio::runtime::Runtime,
 }
 
 impl WithSource for Look<'_> {
@@ -344,9 +346,9 @@ impl WithSource for Look<'_> {
 
 impl Look<'_> {
     fn check<S: Source>(&self, shared: &Shared<S>) -> CliResult<ExitCode> {
-        let (checks, governance) = self.runtime.block_on(async {
+        let (checks, governance) = crate::block_on(async {
             let record = ReadRecord { call: shared.call.clone(), source: shared.source.key() };
-            let record = shared.desk.perform(record).await;
+            let record = shared.store.perform(&record).await;
             let pin = record.ok().flatten().and_then(|record| record.pin);
             let violations = match governance::load(&shared.folder, &shared.config.governance) {
                 Ok(found) => pin.as_ref().map_or(Vec::new(), |pin| governance::compare(pin, &found)),
@@ -379,7 +381,7 @@ impl Look<'_> {
             only_first: false,
             reason: "rota supervise pin".to_owned(),
         };
-        let files = self.runtime.block_on(shared.desk.perform(pin))?.files;
+        let files = crate::block_on(shared.store.perform(&pin))?.files;
         let pinned = Pinned {
             governance: governance::hash_of_all(&files),
             files: files.into_iter().map(|(path, sha256)| PinnedFile { path, sha256 }).collect(),

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::block_on;
 use rota_core::text::escaped;
 use rota_daemon::sweep::{self, Swept};
+use rota_store::AnyStore;
 use rota_store::intents::Call;
 use rota_store::sqlite::ClockBehind;
-use rota_store::{AnyStore, block_on};
 use rota_verbs::carry::{self, Carried};
 use rota_verbs::doctor::{Findings, doctor as examine};
 use rota_verbs::migrate::{self as schema, Schema};
@@ -154,8 +155,7 @@ pub fn prune(common: &Common, args: &PruneArgs) -> CliResult<ExitCode> {
     let swept = match &desk {
         Desk::Store(cx) if !args.dry_run && is_own => {
             let call = Call { now: cx.now, actor: cx.agent.clone(), ..Call::in_scope(&cx.scope) };
-            let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
-            runtime.block_on(sweep::sweep(&cx.store, &call, Arc::new(folders)))?
+            crate::block_on(sweep::sweep(&cx.store, &call, Arc::new(folders)))?
         }
         _ => Swept::default(),
     };
@@ -198,9 +198,9 @@ fn duration(text: &str) -> CliResult<u64> {
 pub fn migrate(common: &Common, args: &MigrateArgs) -> CliResult<ExitCode> {
     let location = locate::location_of(common)?;
     let schema = if args.status {
-        schema::status(&location)?
+        block_on(schema::status(&location))?
     } else {
-        schema::migrate(&location, args.grant_to.as_deref())?
+        block_on(schema::migrate(&location, args.grant_to.as_deref()))?
     };
     let current = schema.is_current();
     output::emit(common.json, schema, |Schema { found, known, before }| match before {

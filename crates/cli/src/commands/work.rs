@@ -47,13 +47,12 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     let folder = std::env::current_dir().map_err(|error| CliError::Io(format!("current folder: {error}")))?;
     let argv = with_program_found(args.command, &folder)?;
     rota_serve::prepare().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
-    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let cx = locate::serving_context(common)?;
     let host = locate::host()?;
     let agent = cx.agent.clone().unwrap_or_else(|| format!("{host}:{}", std::process::id()));
     let mut environment = environment(common, args.pass_env)?;
     environment.insert("ROTA_SCOPE".into(), cx.scope.clone().into());
-    let endpoint = runtime.block_on(Endpoint::for_agents(&cx))?;
+    let endpoint = crate::block_on(Endpoint::for_agents(&cx))?;
     let mut companions: Vec<Arc<dyn Companion>> = vec![Arc::new(endpoint)];
     if !args.no_gateway {
         companions.push(Arc::new(NearGateway::new(common)?));
@@ -75,7 +74,7 @@ pub fn run(common: &Common, args: WorkArgs) -> CliResult<ExitCode> {
     };
     let render = |grant: &Grant| output::markdown::claimed(&Claimed::of(grant.clone()));
     let mut view = View { idle: false, terminal: std::io::stderr().is_terminal() };
-    let summary = runtime.block_on(work::run(cx.store, work, &render, &mut |progress| view.show(&progress)));
+    let summary = crate::block_on(work::run(cx.store, work, &render, &mut |progress| view.show(&progress)));
     let summary = summary?;
     report(common.json, &summary)?;
     // Without --until-empty a signal is how it ends.

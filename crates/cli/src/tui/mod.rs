@@ -140,24 +140,19 @@ fn read_keys(told: &Sender<Happened>) {
 /// Ends at TERM, INT and HUP, with the terminal put back.
 fn hear_signals(told: Sender<Happened>) -> CliResult<()> {
     let failed = |error: std::io::Error| CliError::Io(format!("signals: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let (ready, is_ready) = mpsc::channel();
-    std::thread::spawn(move || {
-        runtime.block_on(async move {
-            let heard = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
-            let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = heard else { return };
-            if ready.send(()).is_err() {
-                return;
-            }
-            let number = tokio::select! {
-                _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
-                _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-                _ = hangup.recv() => SignalKind::hangup().as_raw_value(),
-            };
-            drop(told.send(Happened::Stopped(number)));
-        });
+    let [terminate, interrupt, hangup] =
+        [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let (mut terminate, mut interrupt, mut hangup) =
+        (terminate.map_err(failed)?, interrupt.map_err(failed)?, hangup.map_err(failed)?);
+    tokio::spawn(async move {
+        let number = tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
+            _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+            _ = hangup.recv() => SignalKind::hangup().as_raw_value(),
+        };
+        drop(told.send(Happened::Stopped(number)));
     });
-    is_ready.recv().map_err(|_| CliError::Io("signals cannot be heard".to_owned()))
+    Ok(())
 }
 
 /// The terminal, for as long as it is ours.

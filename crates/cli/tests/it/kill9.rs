@@ -16,7 +16,8 @@ use async_trait::async_trait;
 use rota_core::event::{Event, EventKind, Folded, fold};
 use rota_core::transition::Verb;
 use rota_core::{Status, Task, TaskId};
-use rota_store::{Access, AnyTx, EventFilter, Intent, ListFilter, Outcome, Store, Tx, block_on};
+use rota_store::{Access, AnyTx, EventFilter, Intent, ListFilter, Outcome, Store, Tx};
+use rota_testbed::block_on;
 
 use rota_testbed::{Durability, Server};
 

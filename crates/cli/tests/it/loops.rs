@@ -9,7 +9,8 @@ use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::intents::iterate::Begin;
 use rota_store::intents::settle::Settle;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{AnyTx, BlockRow, Intent, Outcome, Store, Tx, block_on};
+use rota_store::{AnyTx, BlockRow, Intent, Outcome, Store, Tx};
+use rota_testbed::block_on;
 
 use crate::support::{Lab, at, check};
 

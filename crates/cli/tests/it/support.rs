@@ -150,7 +150,7 @@ impl Lab {
             Some(store) => Location::parse(store).unwrap(),
             None => Location::Sqlite(self.database()),
         };
-        AnyStore::open(&location).unwrap()
+        rota_testbed::block_on(AnyStore::open(&location)).unwrap()
     }
 
     /// Runs with arguments as they are.

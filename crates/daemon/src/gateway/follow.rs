@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use rota_gateway::{Gateway, GatewayConfig, Notice, Notices, Reload};
 use rota_store::intents::Call;
 use rota_store::intents::policy::CurrentPolicy;
-use rota_store::{AnyStore, Published};
+use rota_store::{AnyStore, Published, Store};
 use tokio::sync::mpsc;
 
 use super::gate_config;
@@ -78,8 +78,7 @@ impl Follower {
     /// Takes over a policy that was published since.
     async fn look(&mut self) {
         // A store that is away is asked again; the gates go on as they are.
-        let Ok((policy, _)) = self.store.perform_beside(CurrentPolicy { call: self.call.clone() }).await
-        else {
+        let Ok((policy, _)) = self.store.perform(&CurrentPolicy { call: self.call.clone() }).await else {
             return;
         };
         if policy.version != self.policy.version {
@@ -97,7 +96,7 @@ impl Follower {
         let policy = match &self.publishes_to {
             None => {
                 let current = CurrentPolicy { call: self.call.clone() };
-                self.store.perform_beside(current).await.map_err(|error| error.to_string())?.0
+                self.store.perform(&current).await.map_err(|error| error.to_string())?.0
             }
             Some(copy) => {
                 let may_publish = true;

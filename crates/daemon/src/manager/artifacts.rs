@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rota_core::{Task, TaskId};
+use rota_store::Store;
 use rota_store::intents::iterate::Tasks;
 
 use super::Manager;
@@ -19,7 +20,7 @@ impl Manager<'_> {
         if ids.is_empty() {
             return Some(BTreeMap::new());
         }
-        match self.desk.perform(Tasks { call: self.setup.call.clone(), ids }).await {
+        match self.store.perform(&Tasks { call: self.setup.call.clone(), ids }).await {
             Ok(parents) => Some(parents.iter().map(|task| (task.id.clone(), Place::of(task))).collect()),
             Err(error) => {
                 self.trouble(error);

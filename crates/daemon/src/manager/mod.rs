@@ -34,7 +34,7 @@ use rota_store::intents::policy::CurrentPolicy;
 pub use rota_store::intents::read::LOOPS as QUEUE;
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::intents::upstreams::Upstreams;
-use rota_store::{AnyStore, Error, Outcome, Published};
+use rota_store::{AnyStore, Error, Outcome, Published, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -42,7 +42,6 @@ use tokio::time::Instant;
 use crate::changes::{Changes, at};
 use crate::companion::{Companion, Held};
 use crate::config::Config;
-use crate::desk::Desk;
 use crate::folders::{Folders, Place};
 use crate::iteration::{Finished, Iteration};
 use crate::publish::publish;
@@ -166,7 +165,7 @@ struct Manager<'a> {
     setup: Setup,
     config: Arc<Config>,
     config_time: Option<SystemTime>,
-    desk: Desk,
+    store: AnyStore,
     folders: Arc<Folders>,
     shims: Arc<Shims>,
     worktrees: Arc<Worktrees>,
@@ -281,8 +280,8 @@ impl<'a> Manager<'a> {
         observe: Observer<'a>,
     ) -> Outcome<Self> {
         // It asks again by itself, and has agents and people to attend to meanwhile.
-        let desk = Desk { store: setup.store.clone().impatient() };
-        let (policy, _) = desk.perform(CurrentPolicy { call: setup.call.clone() }).await?;
+        let store = setup.store.clone().impatient();
+        let (policy, _) = store.perform(&CurrentPolicy { call: setup.call.clone() }).await?;
         let folders = Arc::new(setup.folders.clone());
         Ok(Self {
             config: Arc::new(setup.config.clone()),
@@ -291,7 +290,7 @@ impl<'a> Manager<'a> {
             removals: JoinSet::new(),
             folders,
             shims: Arc::new(setup.shims.clone()),
-            desk,
+            store,
             observe,
             running: BTreeMap::new(),
             reports,
@@ -386,7 +385,7 @@ impl Manager<'_> {
             command: Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None },
         };
         let steps = due.iter().map(step).collect();
-        let renewed = self.desk.perform(Settle { call: self.setup.call.clone(), steps, then: None }).await;
+        let renewed = self.store.perform(&Settle { call: self.setup.call.clone(), steps, then: None }).await;
         let answers = match renewed {
             Ok(settled) => settled.steps,
             Err(error) => {
@@ -492,7 +491,7 @@ impl Manager<'_> {
 
     async fn counts(&mut self, whole: bool) -> Option<BacklogCounts> {
         let backlog = Backlog { call: self.setup.call.clone(), queue: QUEUE.to_owned(), whole };
-        match self.desk.perform(backlog).await {
+        match self.store.perform(&backlog).await {
             Ok(counts) => Some(counts),
             Err(error) => {
                 self.trouble(error);

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use rota_core::transition::Command;
 use rota_core::{Caller, Status, Task};
-use rota_store::Outcome;
 use rota_store::intents::read::List;
 use rota_store::intents::settle::{Settle, Step};
+use rota_store::{Outcome, Store};
 
 use super::happening::Happening;
 use super::{Manager, QUEUE, Report};
@@ -43,7 +43,7 @@ impl Manager<'_> {
             assignee: self.setup.call.actor.clone(),
         };
         let sent = Sent::now();
-        let views = self.desk.perform(list).await?;
+        let views = self.store.perform(&list).await?;
         let mut held: BTreeMap<String, Task> = BTreeMap::new();
         for task in views.into_iter().map(|view| view.task) {
             if let Some(lease) = task.lease() {
@@ -171,7 +171,7 @@ impl Manager<'_> {
             Some(Step { id: task.id.clone(), command: Command::Interrupt { caller } })
         };
         let steps = tasks.iter().filter_map(interrupt).collect();
-        self.desk.perform(Settle { call: self.setup.call.clone(), steps, then: None }).await?;
+        self.store.perform(&Settle { call: self.setup.call.clone(), steps, then: None }).await?;
         for task in tasks {
             let kind = task.kind.clone().unwrap_or_default();
             self.tell(Happening::Ended {

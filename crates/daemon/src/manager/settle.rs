@@ -12,7 +12,7 @@ use rota_store::intents::iterate::{ChildrenAwaiting, Complete, Lapsed};
 use rota_store::intents::not_passed::{AfterIteration, GaveWay, NotPassed};
 use rota_store::intents::settle::Settle;
 use rota_store::intents::upstreams::block_of;
-use rota_store::{Error, Intent};
+use rota_store::{Error, Intent, Store};
 use tokio::time::Instant;
 
 use super::happening::Happening;
@@ -221,7 +221,7 @@ impl Manager<'_> {
 
     async fn is_held(&mut self, lease: &LeaseId) -> bool {
         let look = Lapsed { call: self.setup.call.clone(), leases: vec![lease.clone()] };
-        self.desk.perform(look).await.is_ok_and(|lapsed| lapsed.is_empty())
+        self.store.perform(&look).await.is_ok_and(|lapsed| lapsed.is_empty())
     }
 
     /// What is wrong with the children is feedback like any other.
@@ -370,7 +370,7 @@ impl Manager<'_> {
         I: Intent + Send + 'static,
         I::Output: 'static,
     {
-        match self.desk.perform(intent).await {
+        match self.store.perform(&intent).await {
             Ok(output) => Some(Ok(output)),
             Err(Error::Refused(refusal)) => Some(Err(refusal)),
             Err(error) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rota_core::obstacle::Wait;
 use rota_core::rank;
 use rota_core::{LeaseId, Status, Task};
+use rota_store::Store;
 use rota_store::intents::claim::Grant;
 use rota_store::intents::iterate::{AwaitingArtifact, Lapsed, NoteArtifacts};
 use rota_store::intents::loops::StartedOver;
@@ -35,7 +36,7 @@ impl Manager<'_> {
             return;
         }
         self.check_leases().await;
-        match self.desk.perform(CurrentPolicy { call: self.setup.call.clone() }).await {
+        match self.store.perform(&CurrentPolicy { call: self.setup.call.clone() }).await {
             Ok((policy, _)) => self.policy = policy,
             Err(error) => return self.trouble(error),
         }
@@ -44,7 +45,7 @@ impl Manager<'_> {
         loop {
             let sent = Sent::now();
             let Some(begin) = self.next(0) else { break };
-            let begun = match self.desk.perform(begin).await {
+            let begun = match self.store.perform(&begin).await {
                 Ok(begun) => begun,
                 Err(error) => return self.trouble(error),
             };
@@ -112,7 +113,7 @@ impl Manager<'_> {
         if leases.is_empty() {
             return;
         }
-        match self.desk.perform(Lapsed { call: self.setup.call.clone(), leases }).await {
+        match self.store.perform(&Lapsed { call: self.setup.call.clone(), leases }).await {
             Ok(lapsed) => {
                 for (lease, status) in lapsed {
                     let why = status.map_or("it is gone".to_owned(), |status| format!("it is {status} now"));
@@ -131,7 +132,7 @@ impl Manager<'_> {
             after_seq: self.artifacts_after,
             limit: ARTIFACTS,
         };
-        let waiting = match self.desk.perform(look).await {
+        let waiting = match self.store.perform(&look).await {
             Ok(waiting) => waiting,
             Err(error) => return self.trouble(error),
         };
@@ -147,7 +148,7 @@ impl Manager<'_> {
             return;
         }
         let note = NoteArtifacts { call: self.setup.call.clone(), triggered };
-        if let Err(error) = self.desk.perform(note).await {
+        if let Err(error) = self.store.perform(&note).await {
             self.trouble(error);
         }
     }
@@ -225,7 +226,7 @@ impl Manager<'_> {
             return None;
         }
         let look = StartedOver { call: self.setup.call.clone(), id: task.id.clone() };
-        match self.desk.perform(look).await {
+        match self.store.perform(&look).await {
             Ok(reason) => reason,
             // It costs the agent a hint, not the loop its run.
             Err(error) => {

@@ -22,13 +22,12 @@ use rota_core::{LeaseId, Refusal, TaskId};
 use rota_store::intents::Call;
 use rota_store::intents::claim::Grant;
 use rota_store::intents::policy::CurrentPolicy;
-use rota_store::{AnyStore, Error, Outcome};
+use rota_store::{AnyStore, Error, Outcome, Store};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::changes::{Changes, at};
 use crate::companion::{Companion, Held};
-use crate::desk::Desk;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
 use crate::shim::attend::Shims;
@@ -173,7 +172,7 @@ impl Running {
 /// The owner of what is under way.
 struct Worker<'a> {
     work: Work,
-    desk: Desk,
+    store: AnyStore,
     render: &'a dyn Fn(&Grant) -> String,
     tell: &'a mut dyn FnMut(Progress),
     running: BTreeMap<LeaseId, Running>,
@@ -205,12 +204,12 @@ pub async fn run(
     let mut signals = Signals::catch(Hangup::Ends)
         .map_err(|error| Refusal::BadValue { problem: format!("signals: {error}") })?;
     // It asks again by itself, and goes on with its commands meanwhile.
-    let desk = Desk { store: store.impatient() };
-    let give_up_after = give_up_after(&desk, &work).await?;
+    let store = store.impatient();
+    let give_up_after = give_up_after(&store, &work).await?;
     let (ends, mut ended) = mpsc::unbounded_channel();
     let mut worker = Worker {
         work,
-        desk,
+        store,
         render,
         tell,
         running: BTreeMap::new(),
@@ -258,12 +257,12 @@ pub async fn run(
     }
 }
 
-async fn give_up_after(desk: &Desk, work: &Work) -> Outcome<Option<u32>> {
+async fn give_up_after(store: &AnyStore, work: &Work) -> Outcome<Option<u32>> {
     Ok(match work.give_up {
         GiveUp::Never => None,
         GiveUp::After(most) => Some(most),
         GiveUp::ByDefault => {
-            let (published, _) = desk.perform(CurrentPolicy { call: work.call.clone() }).await?;
+            let (published, _) = store.perform(&CurrentPolicy { call: work.call.clone() }).await?;
             let has_limit = published.policy.queue(&work.queue).max_attempts.is_some();
             (!has_limit).then_some(GIVE_UP_AFTER)
         }

@@ -7,7 +7,7 @@ use rota_core::{Caller, LeaseId, Outcome as AttemptOutcome, Refusal, Status, Tas
 use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::intents::read::Journal;
 use rota_store::intents::settle::{Settle, Settled, Step};
-use rota_store::{Error, EventFilter, Outcome};
+use rota_store::{Error, EventFilter, Outcome, Store};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -60,8 +60,8 @@ impl Worker<'_> {
         let (leases, steps) = due.into_iter().unzip();
         let then = (room > 0).then(|| self.claim(room));
         let settle = Settle { call: self.work.call.clone(), steps, then };
-        let desk = self.desk.clone();
-        let answer = tokio::spawn(async move { desk.perform(settle).await });
+        let store = self.store.clone();
+        let answer = tokio::spawn(async move { store.perform(&settle).await });
         self.look = false;
         Some(Turn { sent, leases, room, answer })
     }
@@ -183,7 +183,7 @@ impl Worker<'_> {
     /// How the journal says that a lease ended.
     async fn journalled(&self, lease: &LeaseId) -> Outcome<Option<AttemptOutcome>> {
         let filter = EventFilter { task: Some(lease.task.clone()), ..EventFilter::default() };
-        let events = self.desk.perform(Journal { call: self.work.call.clone(), filter }).await?;
+        let events = self.store.perform(&Journal { call: self.work.call.clone(), filter }).await?;
         let end = events
             .into_iter()
             .find(|event| event.data.outcome.is_some() && event.lease().is_some_and(|ended| ended == *lease));

@@ -11,7 +11,7 @@ use rota_gate::{BlockEnd, BlockStore, Gate, StoredBlock};
 use rota_store::clock::system_now;
 use rota_store::intents::Call;
 use rota_store::intents::blocks::{Blocks as ReadBlocks, KeepBlock, QUOTA, RATE_LIMITED, UNBLOCKED};
-use rota_store::{AnyStore, BlockRow, Outcome};
+use rota_store::{AnyStore, BlockRow, Outcome, Store};
 use tokio::sync::Notify;
 
 use super::{Notice, Notices};
@@ -51,7 +51,7 @@ impl Blocks {
 
     async fn rows(&self, store: &AnyStore, call: &Call) -> Outcome<Vec<BlockRow>> {
         let ask = ReadBlocks { call: call.clone(), upstreams: self.upstreams.clone() };
-        let (now, rows) = store.perform_beside(ask).await?;
+        let (now, rows) = store.perform(&ask).await?;
         self.ahead_ms.store(now.get() - system_now().get(), Ordering::Relaxed);
         Ok(rows)
     }
@@ -79,7 +79,7 @@ impl Blocks {
             let reason = if block.quota_until >= block.until { QUOTA } else { RATE_LIMITED };
             let (call, reason) = (call.clone(), reason.to_owned());
             let keep = KeepBlock { call, upstream: upstream.clone(), until, hits: block.hits, reason };
-            store.perform_beside(keep).await?;
+            store.perform(&keep).await?;
             let mut left = lock(&self.unwritten);
             // It may have changed again meanwhile.
             if left.get(&upstream) == Some(&block) {

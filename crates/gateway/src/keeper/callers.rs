@@ -13,7 +13,7 @@ use rota_core::policy::GateLevel;
 use rota_gate::Priority;
 use rota_store::intents::Call;
 use rota_store::intents::gateway::{FindGateToken, LevelOfLease};
-use rota_store::{AnyStore, Outcome};
+use rota_store::{AnyStore, Outcome, Store};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -124,7 +124,7 @@ impl Callers {
                 }
                 let call = Call { scope: claim.scope.clone(), ..self.call.clone() };
                 let ask = LevelOfLease { call, task: lease.task, fence: lease.fence };
-                let Some(held) = self.store.perform_beside(ask).await? else { return Ok(None) };
+                let Some(held) = self.store.perform(&ask).await? else { return Ok(None) };
                 let caller = Caller {
                     scope: claim.scope,
                     task: claim.task,
@@ -136,7 +136,7 @@ impl Callers {
             }
             None if shown.starts_with(TOKEN_PREFIX.as_bytes()) => {
                 let ask = FindGateToken { call: self.call.clone(), hash: hash_of(shown) };
-                let found = self.store.perform_beside(ask).await?;
+                let found = self.store.perform(&ask).await?;
                 Ok(found.map(|(token, level)| {
                     let (scope, task) = (token.scope, token.task.unwrap_or_default());
                     let caller =

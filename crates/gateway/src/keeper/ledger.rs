@@ -10,7 +10,7 @@ use foldhash::quality::RandomState;
 use rota_core::{UnixMillis, Usd};
 use rota_store::intents::Call;
 use rota_store::intents::gateway::{NoteUsage, Used, end_of_day};
-use rota_store::{AnyStore, Outcome, UsageFilter, UsageRow};
+use rota_store::{AnyStore, Outcome, Store, UsageFilter, UsageRow};
 use tokio::time::Instant;
 
 use super::Caller;
@@ -175,9 +175,9 @@ impl Ledger {
             let ask = |filter| Used { call: call.clone(), filter };
             // The first answer only says which day it is.
             let none = UsageFilter { day: Some(i64::MIN), ..UsageFilter::default() };
-            let (number, _) = store.perform_beside(ask(none)).await?;
+            let (number, _) = store.perform(&ask(none)).await?;
             let today = UsageFilter { day: Some(number), ..UsageFilter::default() };
-            let (_, rows) = store.perform_beside(ask(today)).await?;
+            let (_, rows) = store.perform(&ask(today)).await?;
             self.notes().day = Some(Day { number, stored: sum(&rows), since: Some(Instant::now()) });
         }
         Ok(self.last_day())
@@ -202,7 +202,7 @@ impl Ledger {
             None => {
                 let (scope, task) = key.clone();
                 let filter = UsageFilter { scope: Some(scope), task: Some(task), day: None };
-                let (_, rows) = store.perform_beside(Used { call: call.clone(), filter }).await?;
+                let (_, rows) = store.perform(&Used { call: call.clone(), filter }).await?;
                 let stored = sum(&rows);
                 self.notes().tasks.insert(key, (stored, Instant::now()));
                 stored
@@ -225,7 +225,7 @@ impl Ledger {
         if rows.is_empty() {
             return Ok(());
         }
-        store.perform_beside(NoteUsage { call: call.clone(), rows }).await?;
+        store.perform(&NoteUsage { call: call.clone(), rows }).await?;
         let mut notes = self.notes();
         // They are in the store now; sums from before they were are no longer good.
         let saved = std::mem::take(&mut notes.saving);

@@ -15,7 +15,7 @@ use rota_gate::{BlockStore, Gate};
 use rota_store::intents::Call;
 use rota_store::intents::blocks::NoteBudget;
 use rota_store::intents::gateway::ParkSpent;
-use rota_store::{AnyStore, Outcome};
+use rota_store::{AnyStore, Outcome, Store};
 
 use crate::config::Budget;
 use crate::meter::Reading;
@@ -197,7 +197,7 @@ impl Keeper {
         let actor = Some(self.call.actor.clone().unwrap_or_else(|| "gateway".to_owned()));
         let call = Call { scope: caller.scope.clone(), actor, ..self.call.clone() };
         let reason = format!("its budget of ${} (gateway.budget.usd_per_task) is spent", limit.rounded());
-        match self.store.perform_beside(ParkSpent { call, task, reason }).await {
+        match self.store.perform(&ParkSpent { call, task, reason }).await {
             Ok(true) => (self.notices)(Notice::TaskParked { task: caller.task.clone(), limit }),
             Ok(false) => {}
             Err(error) => drop(self.trouble(&error)),
@@ -218,7 +218,7 @@ impl Keeper {
             upstreams: self.upstreams.clone(),
             spent: until.map(|until| (DAY_BUDGET.to_owned(), until)),
         };
-        self.store.perform_beside(note).await?;
+        self.store.perform(&note).await?;
         self.is_spent_told.store(until.is_some(), Ordering::Relaxed);
         let was_spent = told.replace(until).flatten().is_some();
         match spent {

@@ -4,6 +4,7 @@ use rota_core::glob::Globs;
 use rota_core::obstacle::Wait;
 use rota_core::{Status, TaskId};
 use rota_gateway::{Notice, Price};
+use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::blocks::UpstreamWaits;
 use rota_store::intents::read::Show;
@@ -25,7 +26,7 @@ fn with_budget(mut plan: Plan, day: Option<u64>, task: Option<u64>) -> Plan {
 async fn waits(lab: &Lab) -> Vec<(String, Wait)> {
     let upstreams = vec!["anthropic".to_owned(), "openai".to_owned()];
     let call = Call::in_scope("default");
-    lab.store.perform_beside(UpstreamWaits { call, upstreams }).await.unwrap()
+    lab.store.perform(&UpstreamWaits { call, upstreams }).await.unwrap()
 }
 
 /// Waits until the store says what loops wait for.
@@ -103,7 +104,7 @@ async fn a_spent_task_is_parked() {
         let store = lab.store.clone();
         async move {
             let show = Show { call: Call::in_scope("default"), id: TaskId::new(id).unwrap() };
-            let task = store.perform_beside(show).await.unwrap().0.task;
+            let task = store.perform(&show).await.unwrap().0.task;
             (task.status, task.parked_reason.map(|reason| reason.to_string()))
         }
     };

@@ -6,6 +6,7 @@ use rota_gateway::Notice;
 use rota_testbed::provider::{Step, answer};
 
 use crate::lab::{Lab, Plan, REPLY, until, wide};
+use rota_store::Store;
 
 const LIMITED: &str = r#"{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}"#;
 const OVERLOADED: &str = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
@@ -106,7 +107,7 @@ async fn a_quota_is_told_and_not_waited_for() {
     until("the operator is told", || lab.notices.lock().unwrap().iter().any(quota)).await;
     let call = rota_store::intents::Call::in_scope("default");
     let unblock = rota_store::intents::blocks::Unblock { call, upstream: "anthropic".into() };
-    lab.store.perform_beside(unblock).await.unwrap();
+    lab.store.perform(&unblock).await.unwrap();
     until("it is open again", || lab.view().block.is_none()).await;
     assert_eq!(lab.message().answer().await.status, 200);
 }

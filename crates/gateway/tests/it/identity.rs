@@ -3,6 +3,7 @@
 use rota_auth::{LeaseToken, Token};
 use rota_core::glob::Globs;
 use rota_gateway::{Credentials, Price, TOKEN_PREFIX, hash_of};
+use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::intents::claim::{ClaimById, Wanted};
@@ -22,10 +23,10 @@ async fn held_for(lab: &Lab, id: &str, priority: u32, ttl_ms: Option<i64>) -> (L
     let call = Call::in_scope("default");
     let task = rota_core::TaskId::new(id).unwrap();
     let new = NewTask { priority: NewPriority::Given(priority), ..NewTask::new(task.clone(), "tasks", "t") };
-    lab.store.perform_beside(Add { call: call.clone(), tasks: vec![new] }).await.unwrap();
+    lab.store.perform(&Add { call: call.clone(), tasks: vec![new] }).await.unwrap();
     let wanted = Wanted::default();
     let claim = ClaimById { call, id: task.clone(), agent: None, ttl_ms, wanted, host: None };
-    let fence = lab.store.perform_beside(claim).await.unwrap().task.fence;
+    let fence = lab.store.perform(&claim).await.unwrap().task.fence;
     let lease = rota_core::LeaseId { task, fence }.to_string();
     let claim = LeaseToken { scope: "default".into(), task: id.into(), lease };
     let token = Token::of_file(&lab.folder().join("token")).unwrap();
@@ -35,7 +36,7 @@ async fn held_for(lab: &Lab, id: &str, priority: u32, ttl_ms: Option<i64>) -> (L
 
 async fn used(lab: &Lab) -> Vec<UsageRow> {
     let ask = Used { call: Call::in_scope("default"), filter: UsageFilter::default() };
-    lab.store.perform_beside(ask).await.unwrap().1
+    lab.store.perform(&ask).await.unwrap().1
 }
 
 pub async fn used_requests(lab: &Lab, requests: u64) -> Vec<UsageRow> {
@@ -84,7 +85,7 @@ async fn a_lease_has_a_token_and_an_account() {
     let lease = rota_core::LeaseId::parse(&claim.lease).unwrap();
     let done =
         rota_core::transition::Command::Done { caller: rota_core::lease::Caller::lease(lease), result: None };
-    let settled = lab.store.perform_beside(Settle::one(Call::in_scope("default"), id, done)).await.unwrap();
+    let settled = lab.store.perform(&Settle::one(Call::in_scope("default"), id, done)).await.unwrap();
     assert!(settled.steps[0].is_ok());
     let start = std::time::Instant::now();
     while ask.answer().await.status != 401 {
@@ -210,7 +211,7 @@ async fn tokens_that_people_make() {
     assert_eq!(ask.answer().await.status, 401);
     let call = Call::in_scope("default");
     let make = MakeGateToken { call, hash: hash_of(token.as_bytes()), task: None, level: None, ttl_ms: None };
-    lab.store.perform_beside(make).await.unwrap();
+    lab.store.perform(&make).await.unwrap();
     assert_eq!(ask.answer().await.status, 200);
     let rows = used_requests(&lab, 1).await;
     assert_eq!((rows[0].task.as_str(), rows[0].input_tokens), ("", 12));

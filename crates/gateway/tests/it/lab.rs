@@ -89,7 +89,7 @@ impl Plan {
         let token_file = folder.path().join("token");
         let operator = Token::of_file(&token_file).unwrap();
         let token = std::fs::read_to_string(&token_file).unwrap().trim().to_owned();
-        let store = AnyStore::open(&Location::Sqlite(folder.path().join("rota.db"))).unwrap();
+        let store = AnyStore::open(&Location::Sqlite(folder.path().join("rota.db"))).await.unwrap();
         let notices = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&notices);
         let variable = |_: &str| Some(Secret::from(KEY));

@@ -17,7 +17,7 @@ use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use rota_core::TaskId;
-use rota_store::{Cursor, block_on};
+use rota_store::Cursor;
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::{Context, Payload, Said};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -107,12 +107,7 @@ impl Hub {
         let (heard, begun) = self.listen(&cx, &stop);
         let place = match wanted.after {
             Some(place) => place,
-            None => {
-                let cx = cx.clone();
-                let now = tokio::task::spawn_blocking(move || block_on(tail(&cx, None, 0))).await;
-                let now = now.map_err(|failed| super::internal(&failed.to_string()))?;
-                now.map_err(|error| problem(&Said::of(&error)))?.cursor
-            }
+            None => tail(&cx, None, 0).await.map_err(|error| problem(&Said::of(&error)))?.cursor,
         };
         let (pieces, body) = mpsc::channel(UNSENT);
         // Something to read at once: the client knows that it is heard.
@@ -183,12 +178,11 @@ async fn follow(
 
 /// What is behind a cursor, or where the end is.
 async fn read(cx: &Context, place: Option<Cursor>) -> Result<(Vec<Sent>, Cursor), ()> {
-    let cx = cx.clone();
-    let read = tokio::task::spawn_blocking(move || match place {
-        Some(place) => block_on(placed(&cx, place, PAGE)),
-        None => block_on(tail(&cx, None, 0)).map(|tail| (Vec::new(), tail.cursor)),
-    });
-    let (events, cursor) = read.await.map_err(|_| ())?.map_err(|_| ())?;
+    let read = match place {
+        Some(place) => placed(cx, place, PAGE).await,
+        None => tail(cx, None, 0).await.map(|tail| (Vec::new(), tail.cursor)),
+    };
+    let (events, cursor) = read.map_err(|_| ())?;
     Ok((events.into_iter().map(sent).collect(), cursor))
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rota_core::supervisor::Standing;
 use rota_core::{TaskId, UnixMillis};
 use rota_gateway::panel::{Cause, GateView, Panel, WindowView};
-use rota_store::{Cursor, block_on};
+use rota_store::Cursor;
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::overview::{Overview, overview};
 use rota_verbs::{Context, Result};
@@ -123,19 +123,18 @@ impl Meter {
                     () = self.scraped.notified() => {}
                 }
             }
-            let (meter, settings, due) = (self.clone(), Arc::clone(&settings), Instant::now() >= next_count);
-            let looked = tokio::task::spawn_blocking(move || {
-                let panel = settings.gates.as_ref().and_then(|gates| gates());
-                let cycles = settings.cycles.as_ref().and_then(|cycles| cycles());
-                {
-                    let mut readings = meter.readings();
-                    (readings.panel, readings.cycles) = (panel, cycles);
-                }
-                meter.look(&settings.context, due)
+            let due = Instant::now() >= next_count;
+            let asked = Arc::clone(&settings);
+            let beside = tokio::task::spawn_blocking(move || {
+                let panel = asked.gates.as_ref().and_then(|gates| gates());
+                (panel, asked.cycles.as_ref().and_then(|cycles| cycles()))
             });
-            let looked = looked.await;
+            if let Ok((panel, cycles)) = beside.await {
+                let mut readings = self.readings();
+                (readings.panel, readings.cycles) = (panel, cycles);
+            }
+            let took = self.look(&settings.context, due).await;
             if due {
-                let took = looked.unwrap_or_default();
                 next_count = Instant::now() + (took * SHARE).max(SHORTEST);
             }
             tokio::select! {
@@ -146,11 +145,11 @@ impl Meter {
     }
 
     /// Follows the journal from where it was left, and counts if that is due. How long the count took.
-    pub fn look(&self, cx: &Context, due: bool) -> Duration {
+    pub async fn look(&self, cx: &Context, due: bool) -> Duration {
         // A store that is away is asked again.
-        drop(self.follow(cx));
+        drop(self.follow(cx).await);
         let start = Instant::now();
-        if let Some(seen) = due.then(|| block_on(overview(cx)).ok()).flatten() {
+        if due && let Ok(seen) = overview(cx).await {
             let mut readings = self.readings();
             (readings.seen, readings.counted_in) = (Some(seen), start.elapsed());
             drop(readings);
@@ -159,15 +158,15 @@ impl Meter {
         start.elapsed()
     }
 
-    fn follow(&self, cx: &Context) -> Result<()> {
+    async fn follow(&self, cx: &Context) -> Result<()> {
         loop {
             let place = self.readings().place;
             let Some(place) = place else {
-                let cursor = block_on(tail(cx, None, 0))?.cursor;
+                let cursor = tail(cx, None, 0).await?.cursor;
                 self.readings().place = Some(cursor);
                 return Ok(());
             };
-            let (events, cursor) = block_on(placed(cx, place, PAGE))?;
+            let (events, cursor) = placed(cx, place, PAGE).await?;
             let mut readings = self.readings();
             // Somebody else may have looked meanwhile.
             if readings.place == Some(place) {
@@ -426,6 +425,8 @@ mod tests {
     use rota_verbs::loops::{self, AddLoop};
     use rota_verbs::{claim, settle};
 
+    use rota_testbed::block_on;
+
     use super::*;
 
     fn value(text: &str, line: &str) -> Option<f64> {
@@ -472,11 +473,11 @@ mod tests {
     #[test]
     fn what_happened_is_what_is_printed() {
         let cx = Context::new(
-            rota_store::AnyStore::open(&rota_store::Location::Memory)
+            block_on(rota_store::AnyStore::open(&rota_store::Location::Memory))
                 .unwrap_or_else(|error| panic!("{error}")),
         );
         let meter = Meter::default();
-        meter.look(&cx, true);
+        block_on(meter.look(&cx, true));
         for id in ["a", "b"] {
             let task =
                 Create { id: id.into(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
@@ -496,7 +497,7 @@ mod tests {
             "budget": {"usdPerDay": "12.50", "usdToday": "0.75", "isSpent": false, "until": "2026-01-02T00:00:00Z"}}"#;
         meter.readings().panel = serde_json::from_str(panel).ok();
         meter.note_call("task claim", Duration::from_millis(3), Some("nothing_eligible"));
-        meter.look(&cx, true);
+        block_on(meter.look(&cx, true));
         let text = meter.text();
         for (line, wanted) in [
             ("rota_tasks{queue=\"tasks\",state=\"active\"}", 1.0),

@@ -28,7 +28,6 @@ use http_body_util::{BodyExt, Full};
 use rota_auth::{Authenticator, Caller, Denied};
 use rota_core::supervisor::Standing;
 use rota_gateway::panel::Panel;
-use rota_store::block_on;
 use rota_verbs::verb::Telling;
 use rota_verbs::{Context, Payload, Said, mirror, sched, settle};
 use serde_json::Value;
@@ -180,13 +179,9 @@ impl Api {
 
     /// Whether the store answers.
     async fn ready(&self, parts: &Parts) -> Result<Answer, Problem> {
-        let settings = Arc::clone(&self.settings);
-        let asked =
-            tokio::task::spawn_blocking(move || block_on(rota_verbs::policy::history(&settings.context)));
-        match asked.await {
-            Ok(Ok(_)) => plain(parts, "ready\n"),
-            Ok(Err(error)) => Err(problem(&Said::of(&error))),
-            Err(failed) => Err(internal(&failed.to_string())),
+        match rota_verbs::policy::history(&self.settings.context).await {
+            Ok(_) => plain(parts, "ready\n"),
+            Err(error) => Err(problem(&Said::of(&error))),
         }
     }
 
@@ -224,28 +219,16 @@ impl Api {
     ) -> Result<String, Problem> {
         let turn = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| stopping())?;
         let start = Instant::now();
-        let store = &self.settings.context.store;
-        let text = if operation.reads_one_task() && !store.is_server() {
-            store.wait(perform(&self.settings, operation, &asked, &caller, &AtomicBool::new(false)))
-        } else {
-            let settings = Arc::clone(&self.settings);
-            let mut gone = Gone::default();
-            let is_gone = Arc::clone(&gone.flag);
-            let call = async move {
-                let _turn = turn;
-                perform(&settings, operation, &asked, &caller, &is_gone).await
-            };
-            // A call goes on when its caller goes away; a file keeps the thread, so it gets one of its own.
-            let called = if store.is_server() {
-                tokio::spawn(call)
-            } else {
-                let store = store.clone();
-                tokio::task::spawn_blocking(move || store.wait(call))
-            };
-            let text = called.await.map_err(|failed| internal(&failed.to_string()))?;
-            gone.is_answered = true;
-            text
-        };
+        let settings = Arc::clone(&self.settings);
+        let mut gone = Gone::default();
+        let is_gone = Arc::clone(&gone.flag);
+        // A task of its own: a call goes on when its caller goes away.
+        let called = tokio::spawn(async move {
+            let _turn = turn;
+            perform(&settings, operation, &asked, &caller, &is_gone).await
+        });
+        let text = called.await.map_err(|failed| internal(&failed.to_string()))?;
+        gone.is_answered = true;
         let refusal = text.as_ref().err().map(|problem| problem.code().to_owned());
         self.meter.note_call(operation.route.name, start.elapsed(), refusal.as_deref());
         text

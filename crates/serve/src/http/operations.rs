@@ -108,11 +108,6 @@ impl Operation {
         self.route.method.has_no_body()
     }
 
-    /// Whether it reads one task by its id, which takes less time than to hand it to another thread.
-    pub fn reads_one_task(&self) -> bool {
-        self.route.name == "task show"
-    }
-
     /// Whether it changes nothing.
     pub fn reads(&self) -> bool {
         self.route.method == Method::Get

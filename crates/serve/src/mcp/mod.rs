@@ -162,6 +162,11 @@ impl ServerHandler for McpServer {
     }
 }
 
+/// Waits for a verb on a thread of its own, beside the runtime's.
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Handle::current().block_on(future)
+}
+
 /// The session that an HTTP request belongs to.
 fn session_id(parts: &::http::request::Parts) -> Option<&str> {
     parts.headers.get("mcp-session-id").and_then(|id| id.to_str().ok())

@@ -1,7 +1,7 @@
 //! Tools in the hands of an agent with a lease token: each call is passed on to the server that the agent's `ROTA_STORE`
 //! names, as the operation of the same name, and what the server answers is the tool's answer.
 
-use rota_store::block_on;
+use super::block_on;
 use rota_verbs::Said;
 use rota_verbs::said::Nature;
 use serde_json::value::{RawValue, to_raw_value};
@@ -46,7 +46,6 @@ impl Remote {
             let queue = if name.starts_with("task") { "tasks" } else { "runs" };
             fields.entry("queue".to_owned()).or_insert_with(|| raw(queue));
         }
-        rota_store::runtime().map_err(|error| failed(format!("runtime: {error}")))?;
         let answer = block_on(self.endpoint.ask_text(&operation.route, fields, &surroundings));
         answer.map_err(|fault| match fault {
             ClientFault::Refused(told) => Said {

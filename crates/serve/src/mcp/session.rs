@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rota_store::block_on;
 use rota_verbs::{Context, settle};
+use tokio::runtime::Handle;
 
 /// How long a session without a lease may be silent.
 pub const SILENCE: Duration = Duration::from_secs(300);
@@ -22,6 +22,7 @@ pub const SILENCE: Duration = Duration::from_secs(300);
 pub struct Session {
     agent: String,
     context: Context,
+    runtime: Handle,
     sessions: Arc<Sessions>,
     state: Mutex<State>,
 }
@@ -68,8 +69,8 @@ impl Sessions {
             let number = RandomState::new().hash_one(std::process::id());
             format!("mcp-{number:016x}")
         });
-        let (context, sessions) = (context.clone(), Arc::clone(self));
-        let session = Arc::new(Session { agent, context, sessions, state: Mutex::default() });
+        let (context, runtime, sessions) = (context.clone(), Handle::current(), Arc::clone(self));
+        let session = Arc::new(Session { agent, context, runtime, sessions, state: Mutex::default() });
         lock(&self.open).push(Arc::clone(&session));
         Client(session)
     }
@@ -143,8 +144,9 @@ impl Session {
         state.has_ended = true;
         let held = std::mem::take(&mut state.held);
         if !held.is_empty() {
-            let cx = self.context.clone();
-            let thread = std::thread::spawn(move || held.into_iter().for_each(|held| release(&cx, held)));
+            let (cx, runtime) = (self.context.clone(), self.runtime.clone());
+            let release = move |held| runtime.block_on(release(&cx, held));
+            let thread = std::thread::spawn(move || held.into_iter().for_each(release));
             // Under the lock of the state: whoever ends the session again waits until the thread is listed.
             lock(&self.sessions.releasing).push(thread);
         }
@@ -177,10 +179,10 @@ fn after(lasts_ms: i64) -> Instant {
 }
 
 /// Releases a lease. One that was settled or reclaimed is refused, and one that cannot be released expires.
-fn release(cx: &Context, ((scope, task), held): ((String, String), HeldLease)) {
+async fn release(cx: &Context, ((scope, task), held): ((String, String), HeldLease)) {
     let (lease, agent) = (Some(held.lease), held.agent);
     let cx = Context { scope, agent, lease, ambient_lease: None, now: None, ..cx.clone() };
-    drop(block_on(settle::release(&cx, &task)));
+    drop(settle::release(&cx, &task).await);
 }
 
 #[cfg(test)]
@@ -197,17 +199,21 @@ mod tests {
     /// A client that goes away while the server ends: its lease is released before the server is gone.
     #[test]
     fn the_end_of_the_server_waits_for_a_session_that_ends_by_itself() {
-        let store = AnyStore::open(&Location::Memory).unwrap_or_else(|error| panic!("{error}"));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap_or_else(|error| panic!("{error}"));
+        let _entered = runtime.enter();
+        let store = runtime.block_on(AnyStore::open(&Location::Memory));
+        let store = store.unwrap_or_else(|error| panic!("{error}"));
         let cx = Context::new(store);
         let task = Create { id: "a".into(), title: "A".into(), queue: "tasks".into(), ..Create::default() };
-        block_on(create(&cx, task)).unwrap_or_else(|error| panic!("{error}"));
+        runtime.block_on(create(&cx, task)).unwrap_or_else(|error| panic!("{error}"));
         for round in 0..500 {
             let sessions = Arc::new(Sessions::default());
             let client = sessions.client(&cx, None);
             client.begin();
             let own = Context { agent: client.agent().map(str::to_owned), ..cx.clone() };
             let terms = Terms { queue: "tasks".into(), ..Terms::default() };
-            let claimed = block_on(claim(&own, Claim { id: None, terms }));
+            let claimed = runtime.block_on(claim(&own, Claim { id: None, terms }));
             let claimed = claimed.ok().flatten().unwrap_or_else(|| panic!("round {round}: it is free again"));
             assert!(client.hold(&own, "a", claimed.task.lease_id.as_deref().unwrap_or_default(), 60_000));
             let both = Arc::new(Barrier::new(2));
@@ -218,7 +224,7 @@ mod tests {
             });
             both.wait();
             sessions.end_all();
-            let task = block_on(show(&cx, "a", false)).unwrap_or_else(|error| panic!("{error}"));
+            let task = runtime.block_on(show(&cx, "a", false)).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(task.task.status, "open", "round {round}");
             assert!(leaving.join().is_ok());
         }

@@ -6,13 +6,14 @@ mod hooks;
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use rota_core::UnixMillis;
 use rota_core::event::EventKind;
 use rota_store::intents::issues::PINNED_ANEW;
-use rota_store::{Cursor, Secret, block_on};
+use rota_store::{Cursor, Secret};
 use rota_verbs::log::{EventPayload, placed, tail};
 use rota_verbs::overview::{Glimpse, SpentBudget, glance};
 use rota_verbs::{Context, Result};
@@ -60,11 +61,11 @@ pub struct Message {
 }
 
 /// Where the journal stands now: from here on events are told. None where there is nobody to tell.
-pub fn place(cx: &Context, hooks: &[Hook]) -> Result<Option<Cursor>> {
+pub async fn place(cx: &Context, hooks: &[Hook]) -> Result<Option<Cursor>> {
     if hooks.is_empty() {
         return Ok(None);
     }
-    Ok(Some(block_on(tail(cx, None, 0))?.cursor))
+    Ok(Some(tail(cx, None, 0).await?.cursor))
 }
 
 /// Follows the journal from a place, else from its end, and tells the hooks, until it is told to stop. How long the first wait between two tries is, is
@@ -90,15 +91,8 @@ pub async fn run(
     let mut watcher = Watcher { cycles, place: from, ..Watcher::default() };
     loop {
         let is_last = stop.is_cancelled();
-        let context = cx.clone();
-        let looked = tokio::task::spawn_blocking(move || {
-            // A store that is away for a while is asked again.
-            let messages = watcher.look(&context).unwrap_or_default();
-            (watcher, messages)
-        });
-        let Ok((same, messages)) = looked.await else { break };
-        watcher = same;
-        for (topic, message) in messages {
+        // A store that is away for a while is asked again.
+        for (topic, message) in watcher.look(&cx).await.unwrap_or_default() {
             for (_, line) in lines.iter().filter(|(hook, _)| hook.topics.contains(&topic)) {
                 // A line that is full belongs to a receiver that does not keep up.
                 drop(line.try_send(message.clone()));
@@ -136,31 +130,32 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn look(&mut self, cx: &Context) -> Result<Vec<(Topic, Message)>> {
-        let failed = self.failed_cycle(cx);
+    async fn look(&mut self, cx: &Context) -> Result<Vec<(Topic, Message)>> {
+        let failed = self.failed_cycle(cx).await;
         if !self.has_looked {
             if self.place.is_none() {
-                self.place = Some(block_on(tail(cx, None, 0))?.cursor);
+                self.place = Some(tail(cx, None, 0).await?.cursor);
             }
             // A state from before is no news.
-            self.see(cx, &block_on(glance(cx))?);
+            self.see(cx, &glance(cx).await?);
             self.has_looked = true;
         }
         let Some(place) = self.place else { return Ok(Vec::new()) };
-        let (events, cursor) = block_on(placed(cx, place, PAGE))?;
+        let (events, cursor) = placed(cx, place, PAGE).await?;
         self.place = Some(cursor);
         let mut told: Vec<_> = events.iter().flat_map(|(place, event)| of_event(*place, event)).collect();
         let is_held = !self.blocks.is_empty() || !self.budgets.is_empty();
         if !events.is_empty() || self.was_busy || is_held {
-            told.extend(self.see(cx, &block_on(glance(cx))?));
+            told.extend(self.see(cx, &glance(cx).await?));
         }
         told.extend(failed);
         Ok(told)
     }
 
     /// The supervisor's last cycle, if it is new and failed. The first look only remembers where the cycles stand.
-    fn failed_cycle(&mut self, cx: &Context) -> Option<(Topic, Message)> {
-        let standing = self.cycles.as_ref()?()?;
+    async fn failed_cycle(&mut self, cx: &Context) -> Option<(Topic, Message)> {
+        let cycles = Arc::clone(self.cycles.as_ref()?);
+        let standing = tokio::task::spawn_blocking(move || cycles()).await.ok()??;
         let before = self.last_cycle.replace(standing.cycle_count);
         let is_new = before.is_some_and(|before| standing.cycle_count > before);
         if !is_new || standing.consecutive_failures == 0 {

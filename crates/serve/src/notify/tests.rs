@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rota_store::intents::Call;
 use rota_store::intents::blocks::NoteLimit;
 use rota_store::intents::issues::NoteViolation;
-use rota_store::{AnyStore, Location, Store, block_on};
+use rota_store::{AnyStore, Location, Store};
+use rota_testbed::block_on;
 use rota_verbs::create::{Create, create};
 use rota_verbs::{Context, settle};
 use serde_json::{Value, json};
@@ -77,7 +78,7 @@ struct Told {
 impl Told {
     /// With hooks, the last of which takes what shows that the others are listened for.
     fn begin(section: &Value) -> Self {
-        let store = AnyStore::open(&Location::Memory).unwrap_or_else(|error| panic!("{error}"));
+        let store = block_on(AnyStore::open(&Location::Memory)).unwrap_or_else(|error| panic!("{error}"));
         let cx = Context::new(store);
         let (url, got) = receiver(&["200 OK"]);
         let mut section = section.clone();

@@ -12,7 +12,7 @@ use rota_core::{Fence, TaskId, UnixMillis};
 
 use crate::batcher::Batcher;
 use crate::fault::Fault;
-use crate::store::{Access, Pending, Store, Work, carry_out_once};
+use crate::store::{Access, ErasedIntent, Pending, Store, execute_in_place};
 use crate::tx::AnyTx;
 use crate::tx::{AgentRow, BlockRow, GateTokenRow, PolicyRow, QueueRow, Row, UsageRow};
 
@@ -110,7 +110,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
-        carry_out_once(self, work)
+    fn execute<'a>(&'a self, intent: &'a mut dyn ErasedIntent) -> Pending<'a, Result<(), Fault>> {
+        execute_in_place(self, intent)
     }
 }

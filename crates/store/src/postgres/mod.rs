@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use crate::batcher::Batcher;
 use crate::fault::Fault;
-use crate::store::{Access, Pending, Store, Work};
+use crate::store::{Access, ErasedIntent, Pending, Store};
 use crate::tx::{AnyTx, Published, QueueRow, Tx};
 
 pub use listen::Listener;
@@ -184,12 +184,12 @@ impl Store for PostgresStore {
         })
     }
 
-    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
+    fn execute<'a>(&'a self, intent: &'a mut dyn ErasedIntent) -> Pending<'a, Result<(), Fault>> {
         Box::pin(async move {
-            let is_write = work.access() == Access::Write;
+            let is_write = intent.access() == Access::Write;
             let mut retry = retry::Retry::new(self.patience);
             let trying = async {
-                while let Err(fault) = self.attempt(work).await {
+                while let Err(fault) = self.attempt(intent).await {
                     retry.pause_after(fault).await?;
                 }
                 Ok(())
@@ -203,11 +203,11 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Once. The error is a fault after which nothing of the work is in the database: it may be tried again.
-    async fn attempt(&self, work: &mut dyn Work) -> Result<(), Fault> {
-        let tx = PostgresTx::begin(Arc::clone(&self.shared), work.access()).await?;
+    /// Once. The error is a fault after which nothing of the intent is in the database: it may be tried again.
+    async fn attempt(&self, intent: &mut dyn ErasedIntent) -> Result<(), Fault> {
+        let tx = PostgresTx::begin(Arc::clone(&self.shared), intent.access()).await?;
         let mut any = AnyTx::Postgres(Box::new(tx));
-        let ran = work.run(&mut any).await;
+        let ran = intent.run(&mut any).await;
         let AnyTx::Postgres(mut tx) = any else { unreachable!("it was made here") };
         match ran {
             Err(fault) => {

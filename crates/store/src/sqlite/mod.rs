@@ -33,7 +33,7 @@ use rusqlite::ffi::ErrorCode;
 
 use crate::batcher::Batcher;
 use crate::fault::Fault;
-use crate::store::{Access, Pending, Store, Work, carry_out_once};
+use crate::store::{Access, ErasedIntent, Pending, Store, execute_in_place};
 use crate::tx::AnyTx;
 use crate::tx::Published;
 use identity::{Files, Pinned};
@@ -238,8 +238,8 @@ impl Store for SqliteStore {
         })
     }
 
-    fn carry_out<'a>(&'a self, work: &'a mut dyn Work) -> Pending<'a, Result<(), Fault>> {
-        carry_out_once(self, work)
+    fn execute<'a>(&'a self, intent: &'a mut dyn ErasedIntent) -> Pending<'a, Result<(), Fault>> {
+        execute_in_place(self, intent)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Session, Shared, SqliteStore, fault};
 use crate::fault::Fault;
-use crate::store::Access;
+use crate::store::{Access, block_in_place};
 
 /// How often the counter is looked at: reading it costs a few microseconds.
 const POLL: Duration = Duration::from_millis(100);
@@ -28,16 +28,16 @@ impl SqliteStore {
 impl DataVersion {
     /// Returns when something changed since the last call, or after this long: whether something changed. The first call
     /// returns at once.
-    pub fn wait(&mut self, at_most: Duration) -> Result<bool, Fault> {
+    pub async fn wait(&mut self, at_most: Duration) -> Result<bool, Fault> {
         let mut left = at_most;
         loop {
-            let now = self.read()?;
+            let now = block_in_place(|| self.read())?;
             let has_changed = self.seen.replace(now) != Some(now);
             if has_changed || left.is_zero() {
                 return Ok(has_changed);
             }
             let nap = POLL.min(left);
-            std::thread::sleep(nap);
+            tokio::time::sleep(nap).await;
             left -= nap;
         }
     }

@@ -310,3 +310,31 @@ fn which_calls_are_batched() {
     let linked = Add { call: call(), tasks: vec![after("b", &["a"])] };
     assert!(linked.batched().is_none(), "an addition that may be refused after a write is not batched");
 }
+
+/// A panic inside a batch: every call of it has an unknown outcome, nothing of it happened, and the next calls go on.
+#[tokio::test]
+async fn a_panic_in_a_batch_leaves_no_caller_without_an_answer() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let panics = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&panics);
+    let store = AnyStore::from(MemoryStore::with_clock(Arc::new(move || {
+        assert!(!told.swap(false, Ordering::SeqCst), "the clock is broken");
+        rota_store::clock::system_now()
+    })));
+    let store = store.batched();
+    let add = |name: &str| Add { call: call(), tasks: vec![NewTask::new(id(name), "tasks", "Title")] };
+    store.perform(&add("before")).await.unwrap();
+    panics.store(true, Ordering::SeqCst);
+    let (a, b, c) = (add("a"), add("b"), add("c"));
+    let answers = tokio::join!(store.perform(&a), store.perform(&b), store.perform(&c));
+    for answer in [&answers.0, &answers.1, &answers.2] {
+        // The first caller's batch panicked; calls that came later were in a batch of their own.
+        assert!(matches!(answer, Ok(_) | Err(Error::Fault(Fault::OutcomeUnknown { .. }))), "{answer:?}");
+    }
+    assert!(matches!(answers.0, Err(Error::Fault(Fault::OutcomeUnknown { .. }))), "{:?}", answers.0);
+    let ids = ["before", "a", "b", "c"].map(id).to_vec();
+    let found = store.perform(&Tasks { call: call(), ids }).await.unwrap();
+    assert_eq!(found.len(), 1 + [answers.1.is_ok(), answers.2.is_ok()].iter().filter(|ok| **ok).count());
+    store.perform(&add("after")).await.unwrap();
+}

@@ -13,7 +13,8 @@ use rota_store::intents::plan_sync::PlanSync;
 use rota_store::intents::policy::{PauseQueue, PublishPolicy};
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Outcome, Store, block_on};
+use rota_store::{Outcome, Store};
+use rota_testbed::block_on;
 
 use crate::children::{Child, Stage, command};
 use crate::subjects::{Memory, Sqlite};

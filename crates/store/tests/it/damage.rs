@@ -14,7 +14,8 @@ use rota_store::intents::Call;
 use rota_store::intents::add::Add;
 use rota_store::intents::policy::PublishPolicy;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Error, Fault, Store, block_on};
+use rota_store::{Error, Fault, Store};
+use rota_testbed::block_on;
 use rusqlite::Connection;
 use tempfile::TempDir;
 

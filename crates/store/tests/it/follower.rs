@@ -10,7 +10,8 @@ use rota_store::intents::follow::{Follow, Tail};
 use rota_store::memory::MemoryStore;
 use rota_store::postgres::PostgresStore;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Access, Cursor, Store, Tx, block_on};
+use rota_store::{Access, Cursor, Store, Tx};
+use rota_testbed::block_on;
 
 const WRITERS: usize = 16;
 const ROUNDS: usize = 25;
@@ -219,8 +220,8 @@ fn a_change_of_the_file_is_noticed() {
     let store = SqliteStore::open(&folder.path().join("rota.db")).unwrap();
     let mut version = store.data_version().unwrap();
     let long = std::time::Duration::from_secs(600);
-    version.wait(long).unwrap();
+    block_on(version.wait(long)).unwrap();
     block_on(write(&store, "a"));
-    version.wait(long).unwrap();
-    version.wait(std::time::Duration::ZERO).unwrap();
+    block_on(version.wait(long)).unwrap();
+    block_on(version.wait(std::time::Duration::ZERO)).unwrap();
 }

@@ -9,7 +9,8 @@ use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewTask};
 use rota_store::intents::carry::{Export, Sink};
 use rota_store::sqlite::{LOG_LIMIT_BYTES, SqliteStore};
-use rota_store::{Error, Fault, Store, block_on};
+use rota_store::{Error, Fault, Store};
+use rota_testbed::block_on;
 use rusqlite::Connection;
 
 use crate::subjects::quick_folder;

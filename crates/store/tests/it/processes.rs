@@ -18,7 +18,8 @@ use rota_store::intents::policy::PublishPolicy;
 use rota_store::intents::read::PlanStatus;
 use rota_store::intents::settle::{Settle, Step};
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Error, Intent, Outcome, Store, block_on};
+use rota_store::{Error, Intent, Outcome, Store};
+use rota_testbed::block_on;
 
 use crate::children::{Child, Stage};
 use crate::subjects::{Sqlite, quick_folder};

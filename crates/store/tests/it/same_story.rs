@@ -13,7 +13,8 @@ use rota_store::intents::settle::{Settle, Step};
 use rota_store::memory::MemoryStore;
 use rota_store::postgres::PostgresStore;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Access, EventFilter, Store, Tx, run_here};
+use rota_store::{Access, EventFilter, Store, Tx};
+use rota_testbed::block_on;
 
 fn call(now: i64) -> Call {
     Call { actor: Some("someone".into()), ..Call::in_scope("default").at(UnixMillis::new(now)) }
@@ -184,7 +185,7 @@ async fn matches_the_reference<S: Store>(store: &S) {
 #[test]
 fn sqlite_matches_the_reference() {
     let folder = tempfile::tempdir().unwrap();
-    run_here(matches_the_reference(&SqliteStore::open(&folder.path().join("rota.db")).unwrap()));
+    block_on(matches_the_reference(&SqliteStore::open(&folder.path().join("rota.db")).unwrap()));
 }
 
 #[test]
@@ -202,7 +203,7 @@ fn postgres_matches_the_reference() {
 fn once_is_once() {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&folder.path().join("rota.db")).unwrap();
-    run_here(async {
+    block_on(async {
         let mut tx = store.begin(Access::Once).await.unwrap();
         assert_eq!(tx.queues("default").await.unwrap(), []);
         drop(tx.queues("default").await);

@@ -3,13 +3,14 @@
 use rota_core::lease::Caller;
 use rota_core::transition::Command;
 use rota_core::{Status, TaskId, UnixMillis};
+use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewTask};
 use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::intents::settle::Settle;
 use rota_store::memory::MemoryStore;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Store, block_on};
+use rota_testbed::block_on;
 
 fn id(text: &str) -> TaskId {
     TaskId::new(text).unwrap()

@@ -40,7 +40,7 @@ impl Subject for Memory {
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {
-        rota_store::block_on(future)
+        rota_testbed::block_on(future)
     }
 }
 
@@ -71,7 +71,7 @@ impl Subject for Sqlite {
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {
-        rota_store::block_on(future)
+        rota_testbed::block_on(future)
     }
 }
 

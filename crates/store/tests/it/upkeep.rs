@@ -21,7 +21,8 @@ use rota_store::intents::settle::Settle;
 use rota_store::memory::MemoryStore;
 use rota_store::postgres::PostgresStore;
 use rota_store::sqlite::SqliteStore;
-use rota_store::{Error, Fault, Store, block_on};
+use rota_store::{Error, Fault, Store};
+use rota_testbed::block_on;
 
 fn id(text: &str) -> TaskId {
     TaskId::new(text).unwrap()

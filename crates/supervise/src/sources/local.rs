@@ -5,29 +5,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rota_core::{Status, TaskId};
-use rota_store::Error;
 use rota_store::intents::Call;
 use rota_store::intents::issues::{Board, EditIssue, Guard, LocalComment, Note, NoteChange, local_issue};
 use rota_store::intents::read::Show;
+use rota_store::{AnyStore, Error, Store};
 
 use super::{Comment, Issue, Label, Listed, OpenIssues, Repository, Source, Trouble, text_hash};
 use rota_daemon::config::TrackerKind;
-use rota_daemon::desk::Desk;
 
 /// What the local tracker is called.
 pub const KEY: &str = "local";
 
 /// Issues in the store.
 pub struct Local {
-    desk: Desk,
+    store: AnyStore,
     call: Call,
     claim_label: String,
 }
 
 impl Local {
     /// On a store.
-    pub fn new(desk: Desk, call: Call, claim_label: String) -> Self {
-        Self { desk, call, claim_label }
+    pub fn new(store: AnyStore, call: Call, claim_label: String) -> Self {
+        Self { store, call, claim_label }
     }
 
     async fn edit(&self, number: u64, change: NoteChange) -> Result<(), Trouble> {
@@ -38,12 +37,12 @@ impl Local {
             command: None,
             changes: vec![change],
         };
-        self.desk.perform(edit).await.map(drop).map_err(|error| failed("the issue", &error))
+        self.store.perform(&edit).await.map(drop).map_err(|error| failed("the issue", &error))
     }
 
     async fn note(&self, number: u64) -> Result<Option<(rota_core::Task, Note)>, Trouble> {
         let show = Show { call: self.call.clone(), id: local_issue(number) };
-        match self.desk.perform(show).await {
+        match self.store.perform(&show).await {
             Ok((view, _)) => {
                 let note = Note::of(&view.task).map_err(|fault| failed("the issue", &fault.into()))?;
                 Ok(Some((view.task, note)))
@@ -87,7 +86,7 @@ impl Source for Local {
 
     async fn open_issues(&self) -> Result<OpenIssues, Trouble> {
         let board = Board { call: self.call.clone(), source: KEY.to_owned() };
-        let board = self.desk.perform(board).await.map_err(|error| failed("the issues", &error))?;
+        let board = self.store.perform(&board).await.map_err(|error| failed("the issues", &error))?;
         let is_open = |status| !matches!(status, Status::Deleted | Status::Invalidated);
         let open = board.issues.into_iter().filter(|issue| is_open(issue.task.status));
         let listed = open.map(|issue| {

@@ -117,7 +117,7 @@ async fn a_supervisor_that_is_gone() {
             ttl_ms: Some(-1),
         },
     );
-    place.desk.perform(expire).await.unwrap().steps.remove(0).unwrap();
+    place.store.perform(&expire).await.unwrap().steps.remove(0).unwrap();
     assert_eq!(other.claim().await, Ok(1));
     let board = place.board(KEY).await;
     assert_eq!((board[0].task.assignee.as_deref(), board[0].task.attempts), (Some("other"), 1));

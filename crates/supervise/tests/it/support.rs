@@ -10,14 +10,14 @@ use rota_daemon::config::{
     DispatchConfig, FilterConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace,
     TrackerConfig, TrackerKind,
 };
-use rota_daemon::desk::Desk;
 use rota_store::intents::Call;
 use rota_store::intents::claim::Claim;
 use rota_store::intents::issues::{Board, BoardIssue};
 use rota_store::intents::policy::PublishPolicy;
 use rota_store::intents::read::Show;
 use rota_store::intents::settle::Settle;
-use rota_store::{AnyStore, Location, Secret};
+use rota_store::sqlite::SqliteStore;
+use rota_store::{AnyStore, Secret, Store};
 use rota_supervise::cycle::{Ended, FailureCode, State};
 use rota_supervise::sources::gitea::Gitea;
 use rota_supervise::sources::github::GitHub;
@@ -31,7 +31,7 @@ pub const LABEL: &str = "in-progress";
 /// A repository and a store in it.
 pub struct Place {
     pub folder: TempDir,
-    pub desk: Desk,
+    pub store: AnyStore,
 }
 
 impl Place {
@@ -40,8 +40,8 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(".rota")).unwrap();
         std::fs::write(folder.path().join(".rota/.gitignore"), "*\n").unwrap();
-        let store = AnyStore::open(&Location::Sqlite(folder.path().join(".rota/rota.db"))).unwrap();
-        Self::on(folder, store)
+        let store = SqliteStore::open_lazily(&folder.path().join(".rota/rota.db")).unwrap();
+        Self::on(folder, store.into())
     }
 
     /// With its store on a server.
@@ -65,7 +65,7 @@ impl Place {
             folder.path(),
             &["-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qm", "first"],
         );
-        Self { folder, desk: Desk { store } }
+        Self { folder, store }
     }
 
     pub fn call() -> Call {
@@ -83,17 +83,17 @@ impl Place {
             wanted: Default::default(),
             host: None,
         };
-        let granted = self.desk.perform(claim).await.unwrap().remove(0).task;
+        let granted = self.store.perform(&claim).await.unwrap().remove(0).task;
         assert_eq!(granted.id.as_str(), id);
         let command = command(Caller::lease(granted.lease().unwrap()));
         let settle = Settle::one(Self::call(), granted.id, command);
-        self.desk.perform(settle).await.unwrap().steps.remove(0).unwrap();
+        self.store.perform(&settle).await.unwrap().steps.remove(0).unwrap();
     }
 
     /// What a loop is told to do.
     pub async fn prompt(&self, id: &str) -> String {
         let show = Show { call: Self::call(), id: TaskId::from_stored(id.to_owned().into()) };
-        let (view, _) = self.desk.perform(show).await.unwrap();
+        let (view, _) = self.store.perform(&show).await.unwrap();
         view.task.description.unwrap().to_string()
     }
 
@@ -115,12 +115,12 @@ impl Place {
             format!("{{\"schemaVersion\":1,\"queues\":{{\"issues\":{{\"maxConcurrent\":{ceiling}}}}}}}");
         let policy = Policy::parse(&text).unwrap();
         let publish = PublishPolicy { call: Self::call(), policy, based_on: None };
-        self.desk.perform(publish).await.unwrap();
+        self.store.perform(&publish).await.unwrap();
     }
 
     pub async fn board(&self, source: &str) -> Vec<BoardIssue> {
         let board = Board { call: Self::call(), source: source.to_owned() };
-        self.desk.perform(board).await.unwrap().issues
+        self.store.perform(&board).await.unwrap().issues
     }
 
     /// `number status` of what the store knows, but for what is done.
@@ -178,7 +178,8 @@ impl<S: Source> Supervisor<S> {
     pub fn new(place: &Place, agent: &str, source: S, config: SupervisorConfig) -> Self {
         let call = Call { actor: Some(agent.to_owned()), ..Place::call() };
         let folder = place.folder.path().to_owned();
-        let shared = Shared::new(place.desk.clone(), call, agent.to_owned(), source, config, folder).unwrap();
+        let shared =
+            Shared::new(place.store.clone(), call, agent.to_owned(), source, config, folder).unwrap();
         Self { shared: Arc::new(shared), state: State::fresh(60), warnings: Vec::new(), notices: Vec::new() }
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rota_auth::Token;
+use crate::block_on;
 use rota_core::policy::GateLevel;
 use rota_core::text::escaped;
 use rota_daemon::config::GatewaySection;
@@ -18,7 +19,7 @@ use rota_gateway::asking::{self, AskFault};
 use rota_gateway::panel::Panel;
 use rota_gateway::{GatewayConfig, TOKEN_PREFIX, Target, hash_of};
 use rota_serve::http::Gates;
-use rota_store::{Secret, block_on};
+use rota_store::Secret;
 use rota_verbs::gate::{self, NewToken};
 use serde::Serialize;
 
@@ -165,8 +166,7 @@ fn status(common: &Common, args: &GateStatusArgs) -> CliResult<ExitCode> {
     }
     // From the top of an empty screen; what is not a terminal gets one picture after the other.
     let is_screen = !common.json && rustix::termios::isatty(std::io::stdout());
-    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
-    runtime.block_on(async {
+    crate::block_on(async {
         let stop = rota_serve::stop_signal().map_err(|error| CliError::Io(error.to_string()))?;
         loop {
             let again = Arc::clone(&look);

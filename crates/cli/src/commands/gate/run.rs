@@ -17,7 +17,7 @@ use rota_gateway::{Gateway, GatewayConfig, Notice, Notices, Setup};
 use rota_serve::{listen, stop_signal};
 use rota_store::intents::Call;
 use rota_store::intents::policy::CurrentPolicy;
-use rota_store::{AnyStore, Published, Secret};
+use rota_store::{AnyStore, Published, Secret, Store};
 use rota_verbs::Context;
 use tokio::net::TcpListener;
 
@@ -128,7 +128,7 @@ async fn policy_of(
     publishes_to: Option<&Path>,
 ) -> CliResult<Arc<Published>> {
     let Some(copy) = publishes_to else {
-        return Ok(cx.store.perform_beside(CurrentPolicy { call: call.clone() }).await?.0);
+        return Ok(cx.store.perform(&CurrentPolicy { call: call.clone() }).await?.0);
     };
     let published = publish(&cx.store, call, whole, true, copy).await?;
     published.warnings().iter().try_for_each(|warning| output::warn(warning))?;
@@ -148,7 +148,6 @@ pub fn announce(opened: &Opened) -> CliResult<()> {
 /// `rota gateway`: until TERM or INT.
 pub fn alone(common: &Common, config: &GatewayConfig, may_publish: bool) -> CliResult<ExitCode> {
     keep_to_itself();
-    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let (_, rota) = locate::workspace()?;
     let cx = locate::context(common)?;
     let whole = locate::configured(common)?.config;
@@ -157,7 +156,7 @@ pub fn alone(common: &Common, config: &GatewayConfig, may_publish: bool) -> CliR
         // A reader that went away must not end it.
         let _told = output::note_raw(&in_a_line(&notice, is_json));
     });
-    runtime.block_on(async {
+    crate::block_on(async {
         let stop = stop_signal().map_err(|error| CliError::Io(error.to_string()))?;
         let is_shared = matches!(cx.store, AnyStore::Postgres(_));
         let publishes_to = (may_publish || !is_shared).then(|| locate::policy_file(common)).transpose()?;

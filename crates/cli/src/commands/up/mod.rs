@@ -68,7 +68,6 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
     let until = until_of(common, args)?;
     locate::hide_secrets(common)?;
     rota_serve::prepare().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
-    let runtime = rota_store::runtime().map_err(|error| CliError::Io(format!("runtime: {error}")))?;
     let (_, rota) = locate::workspace()?;
     let run_folder = RunFolder::of(&rota);
     let named = |error: std::io::Error| CliError::Io(format!("{}: {error}", rota.join("run").display()));
@@ -102,11 +101,11 @@ pub fn run(common: &Common, args: &UpArgs) -> CliResult<ExitCode> {
         companions: Vec::new(),
         has_gateway: false,
     };
-    let began_at = rota_store::block_on(cx.store.perform(&Now { call: setup.call.clone() }))?;
+    let began_at = crate::block_on(cx.store.perform(&Now { call: setup.call.clone() }))?;
     let show = gateway::SharedShow::new(show(common.json));
     let hooks = hooks(&setup.config)?;
-    let (from, cycles) = (notify::place(&cx, &hooks)?, super::supervise::cycles_of(common)?);
-    let ending = runtime.block_on(async {
+    let (from, cycles) = (crate::block_on(notify::place(&cx, &hooks))?, super::supervise::cycles_of(common)?);
+    let ending = crate::block_on(async {
         let (ask, requests) = mpsc::channel(16);
         let listener = run_folder.listen(&held).map_err(named)?;
         tokio::spawn(control::serve(listener, ask, last_known));
@@ -144,7 +143,7 @@ fn report(
     if until == Until::Stopped {
         return Ok(false);
     }
-    let mut loops = rota_store::block_on(rota_verbs::loops::tree(cx, None))?;
+    let mut loops = crate::block_on(rota_verbs::loops::tree(cx, None))?;
     loops.loops.retain(|line| tree::is_since(line, began_at));
     loops.total = loops.loops.len();
     let has_failed = loops.loops.iter().any(tree::has_failed);

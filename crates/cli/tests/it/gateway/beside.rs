@@ -98,7 +98,7 @@ fn a_blocked_upstream_holds_back_its_loops_only() {
         hits: 1,
         reason: "quota used up".into(),
     };
-    rota_store::block_on(rota_store::Store::perform(&lab.open(), &keep)).unwrap();
+    rota_testbed::block_on(rota_store::Store::perform(&lab.open(), &keep)).unwrap();
     let told = lab.path().join("told");
     let mut command = lab.command();
     command.args(["up"]).env("ANTHROPIC_API_KEY", KEY).stderr(std::fs::File::create(&told).unwrap());

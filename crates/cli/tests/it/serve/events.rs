@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use rota_core::event::{Event, EventKind};
 use rota_core::{Task, TaskId, UnixMillis};
-use rota_store::{Access, AnyStore, Store, Tx, block_on};
+use rota_store::{Access, AnyStore, Store, Tx};
 use rota_testbed::Server;
+use rota_testbed::block_on;
 use rota_verbs::Context;
 use rota_verbs::create::{Create, create};
 use serde_json::Value;

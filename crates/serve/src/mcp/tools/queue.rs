@@ -1,6 +1,6 @@
 //! `rota queue`.
 
-use rota_store::block_on;
+use crate::mcp::block_on;
 use rota_verbs::{input, queue};
 
 use super::{Argument, Effect, Kind, Telling, Tool, answer};

@@ -1,7 +1,7 @@
 //! `rota sched`.
 
+use crate::mcp::block_on;
 use rota_core::LeaseId;
-use rota_store::block_on;
 use rota_verbs::{Result, input, mirror, sched};
 
 use super::{Argument, Call, Effect, Kind, Telling, Tool, answer};

@@ -1,7 +1,7 @@
 //! `rota task` and `rota why`.
 
+use crate::mcp::block_on;
 use rota_core::{LeaseId, Refusal, UnixMillis};
-use rota_store::block_on;
 use rota_verbs::claim::{Claim, Claimed, Terms, claim};
 use rota_verbs::create::{Create, create};
 use rota_verbs::peek::{Peek, peek};
