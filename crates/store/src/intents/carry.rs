@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use rota_core::event::{Event, EventData, EventKind};
 use rota_core::task::Changes;
 use rota_core::{Fence, Json, Status, Task, TaskId, UnixMillis, Usd};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::Call;
 use crate::fault::{Fault, Outcome};
@@ -62,12 +62,12 @@ pub struct End {
 }
 
 macro_rules! lines {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $type:ty,)* })*) => {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* })*) => {
         $($(#[$doc])*
         #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
         #[allow(missing_docs, reason = "the fields are those of the row")]
-        pub struct $name { $($(#[$about])* pub $field: $type,)* })*
+        pub struct $name { $(pub $field: $type,)* })*
     };
 }
 
@@ -90,7 +90,6 @@ lines! {
     UsageLine {
         scope: String, task: String, day: i64, upstream: String, model: String, requests: u64, input_tokens: u64,
         output_tokens: u64, cache_read_tokens: u64, wait_ms: u64,
-        #[serde(alias = "spendNanos", deserialize_with = "usd_or_nanos")]
         usd: Usd,
     }
     /// A task.
@@ -104,20 +103,6 @@ lines! {
         seq: u64, scope: String, task: Option<TaskId>, number: u64, at: UnixMillis, kind: String, from: Option<Status>,
         to: Option<Status>, actor: Option<String>, fence: Option<Fence>, policy: Option<String>, data: EventData,
     }
-}
-
-/// Reads an amount; exports of earlier builds have a number of billionths.
-fn usd_or_nanos<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Usd, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Amount {
-        Usd(Usd),
-        Nanos(u64),
-    }
-    Ok(match Amount::deserialize(deserializer)? {
-        Amount::Usd(usd) => usd,
-        Amount::Nanos(nanos) => Usd::from_nanos(nanos),
-    })
 }
 
 impl TaskLine {
