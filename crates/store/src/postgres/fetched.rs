@@ -43,7 +43,7 @@ pub(super) struct Fetched {
     retired: ById<Fence>,
     queue: Option<FetchedQueue>,
     expired: Option<(i64, Vec<Row>)>,
-    admitted: Option<(i64, usize)>,
+    promoted: Option<(i64, usize)>,
     active: Option<(i64, BTreeMap<String, u32>)>,
     heads: Option<Heads>,
 }
@@ -156,11 +156,11 @@ impl Fetched {
     }
 
     /// How many tasks were moved into the ready index; the next one who asks finds none to move, unless there were more.
-    pub fn admitted(&mut self, queue: i64) -> Option<usize> {
-        let (key, count) = self.admitted.as_mut()?;
+    pub fn promoted(&mut self, queue: i64) -> Option<usize> {
+        let (key, count) = self.promoted.as_mut()?;
         let count = (*key == queue).then(|| std::mem::take(count))?;
         if count >= AHEAD {
-            self.admitted = None;
+            self.promoted = None;
         }
         Some(count)
     }
@@ -319,10 +319,10 @@ enum Asked {
     Numbers,
     Queue,
     Expired,
-    Admitted,
     Active,
     Heads,
     Opening,
+    OpeningToClaim,
 }
 
 /// How many expired leases and tasks that have cooled down are looked at ahead: usually there is none.
@@ -330,7 +330,8 @@ const AHEAD: usize = 500;
 
 impl PostgresTx {
     /// Makes the reads of an intent in one flush. Locks are taken in the order of every writer: queue, tasks by id, then
-    /// only what nobody else holds; the clock is read last, so that no lease is shorter for a wait.
+    /// only rows that no other transaction holds. The clock is read after the last statement that may wait, so that no
+    /// lease is shorter for a wait.
     pub(super) async fn fetch(&mut self, reads: &Prefetch<'_>) -> Result<(), Fault> {
         let scope = reads.scope;
         if let Some(claim) = reads.claim.as_ref().filter(|_| self.writes()) {
@@ -370,18 +371,16 @@ impl PostgresTx {
             ask(Asked::Retired, tx::RETIRED, vec![&scope, &add]);
             ask(Asked::Numbers, sql::RESERVE, vec![&numbers]);
         }
-        if queue.is_some() {
+        let claims = key != 0 && self.writes();
+        if claims {
+            ask(Asked::OpeningToClaim, sql::OPENING_TO_CLAIM, vec![&scope, &queue_name, &ahead]);
+        } else if queue.is_some() {
             ask(Asked::Queue, sql::QUEUE, vec![&scope, &queue_name]);
         }
         if key != 0 {
             if auto {
                 ask(Asked::Expired, sql::EXPIRED_LOCKED, vec![&key, &no_time, &ahead]);
             }
-            if self.writes() {
-                let admit = Statement::Count(sql::ADMIT_DUE, vec![&key, &no_time, &ahead]);
-                asked.push((Asked::Admitted, admit));
-            }
-            let mut ask = |what, text, bound| asked.push((what, Statement::Rows(text, bound)));
             if is_bounded {
                 ask(Asked::Active, sql::ACTIVE_BY_KIND, vec![&key]);
             }
@@ -392,8 +391,10 @@ impl PostgresTx {
                 ask(Asked::Heads, text, bound);
             }
         }
-        let opening = if self.writes() { sql::OPENING_TO_WRITE } else { sql::OPENING };
-        asked.push((Asked::Opening, Statement::Rows(opening, vec![&scope])));
+        if !claims {
+            let opening = if self.writes() { sql::OPENING_TO_WRITE } else { sql::OPENING };
+            ask(Asked::Opening, opening, vec![&scope]);
+        }
         let (whats, statements): (Vec<Asked>, Vec<Statement<'_>>) = asked.into_iter().unzip();
         let replies = self.flush(statements).await?;
         let fetch = Fetch { reads, queue: queue_name, key, is_bounded, limit };
@@ -453,19 +454,26 @@ impl PostgresTx {
                     fetched.queue = Some(FetchedQueue { scope, name, is_locked: is_bounded, row });
                 }
                 Asked::Expired => fetched.expired = Some((key, read_all(reply, row::task)?)),
-                Asked::Admitted => {
-                    let count = usize::try_from(reply.count()).unwrap_or(usize::MAX);
-                    fetched.admitted = Some((key, count));
-                }
                 Asked::Active => {
                     fetched.active = Some((key, read_all(reply, tx::active_of_kind)?.into_iter().collect()));
                 }
                 Asked::Heads => fetched.keep_first(fetch, read_all(reply, heads::head)?),
                 Asked::Opening => {
                     for row in reply.rows() {
-                        let opening = self.read_opening(scope, &row)?;
-                        self.fetched.clock = Some(opening.clock);
-                        self.fetched.opening = Some(opening);
+                        self.keep_opening(scope, &row)?;
+                    }
+                }
+                Asked::OpeningToClaim => {
+                    for row in reply.rows() {
+                        self.keep_opening(scope, &row)?;
+                        let found = get::<Option<i64>>(&row, 4)?;
+                        let row_of = |key| Ok(QueueRow { key, name: get(&row, 5)?, paused: get(&row, 6)? });
+                        let found = found.map(row_of).transpose()?;
+                        self.shared.note_queue(scope, queue, found.as_ref());
+                        let (scope, name) = (scope.to_owned(), queue.to_owned());
+                        self.fetched.queue =
+                            Some(FetchedQueue { scope, name, is_locked: is_bounded, row: found });
+                        self.fetched.promoted = Some((key, row::unsigned(&row, 7)?));
                     }
                 }
             }
@@ -473,7 +481,14 @@ impl PostgresTx {
         Ok(())
     }
 
-    /// Reads an answer to `sql::OPENING` or `sql::OPENING_TO_WRITE`.
+    fn keep_opening(&mut self, scope: &str, row: &PgRow) -> Result<(), Fault> {
+        let opening = self.read_opening(scope, row)?;
+        self.fetched.clock = Some(opening.clock);
+        self.fetched.opening = Some(opening);
+        Ok(())
+    }
+
+    /// Reads the first columns of an answer to `sql::OPENING` or `sql::OPENING_TO_WRITE`.
     pub(super) fn read_opening(&mut self, scope: &str, row: &PgRow) -> Result<Opening, Fault> {
         if self.writes() && self.trace.is_none() {
             let (number, server_started) = (get(row, 2)?, get(row, 3)?);

@@ -54,7 +54,9 @@ impl PostgresTx {
 
     /// Sends what waits in the outbox, then these reads, in one flush. The first one begins the transaction.
     pub(super) async fn flush(&mut self, reads: Vec<Statement<'_>>) -> Result<Vec<Reply>, Fault> {
-        let is_opening = |read: &Statement<'_>| matches!(read, Statement::Rows(sql::OPENING_TO_WRITE, _));
+        let is_opening = |read: &Statement<'_>| {
+            matches!(read, Statement::Rows(sql::OPENING_TO_WRITE | sql::OPENING_TO_CLAIM, _))
+        };
         let begin = (!self.begun).then(|| self.begin_text(reads.iter().any(is_opening)));
         let unsent = self.outbox.take();
         // From here on it must be undone, also if nobody waits for the answer.

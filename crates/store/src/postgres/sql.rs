@@ -28,6 +28,18 @@ pub const OPENING: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)
 pub const OPENING_TO_WRITE: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
      (SELECT version FROM policies WHERE scope = $1 ORDER BY number DESC LIMIT 1), \
      pg_current_xact_id()::text, pg_postmaster_start_time()::text";
+/// The same for a claim: also moves tasks that have cooled down into the ready index, as [`PROMOTE_DUE`], and reads the queue.
+/// The last column counts the tasks that were moved.
+pub const OPENING_TO_CLAIM: &str = "WITH now AS MATERIALIZED \
+         (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms), \
+     q AS MATERIALIZED (SELECT key, name, paused FROM queues WHERE scope = $1 AND name = $2), \
+     due AS MATERIALIZED (SELECT seq FROM tasks WHERE queue = (SELECT key FROM q) AND stage = 1 \
+         AND next_eligible_at <= (SELECT ms FROM now) ORDER BY next_eligible_at LIMIT $3 \
+         FOR NO KEY UPDATE SKIP LOCKED), \
+     promoted AS (UPDATE tasks t SET stage = 2 WHERE t.seq = ANY (ARRAY(SELECT d.seq FROM due d)) RETURNING 1) \
+     SELECT now.ms, (SELECT version FROM policies WHERE scope = $1 ORDER BY number DESC LIMIT 1), \
+         pg_current_xact_id()::text, pg_postmaster_start_time()::text, q.key, q.name, q.paused, \
+         (SELECT count(*) FROM promoted) FROM now LEFT JOIN q ON true";
 
 pub const TASK: &str = select!("WHERE t.scope = $1 AND t.id = $2");
 pub const TASK_LOCKED: &str = select!("WHERE t.scope = $1 AND t.id = $2 FOR NO KEY UPDATE OF t");
@@ -130,7 +142,7 @@ pub const PLAIN_HEADS: &str = plain_heads!("");
 pub const PLAIN_HEADS_LOCKED: &str = plain_heads!(" FOR NO KEY UPDATE OF t SKIP LOCKED");
 /// Moves tasks that have cooled down into the ready index, by the server's clock where no time is given. Through an
 /// array, because a plan for any limit would read the whole table.
-pub const ADMIT_DUE: &str = "WITH due AS MATERIALIZED (SELECT seq FROM tasks WHERE queue = $1 AND stage = 1 \
+pub const PROMOTE_DUE: &str = "WITH due AS MATERIALIZED (SELECT seq FROM tasks WHERE queue = $1 AND stage = 1 \
          AND next_eligible_at <= (SELECT coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)) \
          ORDER BY next_eligible_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) \
      UPDATE tasks t SET stage = 2 WHERE t.seq = ANY (ARRAY(SELECT d.seq FROM due d))";
@@ -386,7 +398,8 @@ pub fn served() -> Vec<(&'static str, String, &'static str)> {
         ("LOCK_HEADS", LOCK_HEADS, "tasks_pkey"),
         ("PLAIN_HEADS", PLAIN_HEADS, "tasks_plain"),
         ("PLAIN_HEADS_LOCKED", PLAIN_HEADS_LOCKED, "tasks_plain"),
-        ("ADMIT_DUE", ADMIT_DUE, "tasks_cooling"),
+        ("PROMOTE_DUE", PROMOTE_DUE, "tasks_cooling"),
+        ("OPENING_TO_CLAIM", OPENING_TO_CLAIM, "tasks_cooling"),
         ("AWAITING_ARTIFACT", AWAITING_ARTIFACT, "tasks_awaiting"),
         ("NEXT_DUE", NEXT_DUE, "tasks_cooling"),
         ("ACTIVE_BY_KIND", ACTIVE_BY_KIND, "tasks_active"),

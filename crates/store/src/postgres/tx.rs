@@ -379,11 +379,11 @@ impl Tx for PostgresTx {
     }
 
     async fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<usize, Fault> {
-        if let Some(admitted) = self.fetched.admitted(queue) {
-            return Ok(admitted);
+        if let Some(promoted) = self.fetched.promoted(queue) {
+            return Ok(promoted);
         }
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let admitted = self.change(sql::ADMIT_DUE, &[&queue, &now.get(), &limit]).await?;
+        let admitted = self.change(sql::PROMOTE_DUE, &[&queue, &now.get(), &limit]).await?;
         Ok(usize::try_from(admitted).unwrap_or(usize::MAX))
     }
 

@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rota_core::transition::Command;
 use rota_core::{Caller, LeaseId};
-use rota_store::Store;
 use rota_store::intents::add::{Add, NewTask};
 use rota_store::intents::claim::Claim;
 use rota_store::intents::read::Peek;
 use rota_store::intents::settle::{Step, StepAndView};
 use rota_store::postgres::PostgresStore;
+use rota_store::{AnyStore, Store};
 use rota_testbed::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -24,6 +25,8 @@ use crate::pg::{call, claim, id};
 struct Counter {
     trips: Arc<AtomicUsize>,
     server_spoke: Arc<AtomicBool>,
+    /// How long a message is on its way.
+    latency: Duration,
 }
 
 impl Counter {
@@ -33,6 +36,9 @@ impl Counter {
             let spoke = self.server_spoke.swap(is_server, Ordering::SeqCst);
             if !is_server && spoke {
                 self.trips.fetch_add(1, Ordering::SeqCst);
+            }
+            if !self.latency.is_zero() {
+                tokio::time::sleep(self.latency).await;
             }
             if to.write_all(&bytes[..count]).await.is_err() {
                 return;
@@ -142,5 +148,42 @@ fn verbs_wait_for_the_server_twice() {
         let [created, peeked, claimed, renewed, done_and_next, done] = life(&store, &counter, "last").await;
         assert_eq!([created, claimed, renewed, done_and_next, done], [2; 5]);
         assert!(peeked <= 4, "{peeked}");
+    });
+}
+
+/// Callers of one process far away from the server share their round trips: a claim and a done of each of sixteen callers
+/// take a few of them, not four for each caller.
+#[test]
+fn callers_far_from_the_server_share_round_trips() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let counter = Counter { latency: Duration::from_millis(50), ..Counter::default() };
+        let folder = counter.listen(Server::shared().socket_folder());
+        let url = Server::shared().fresh_url();
+        let schema = url.split_once("&schema=").unwrap().1;
+        let far = format!("postgres://rota@/postgres?host={}&schema={schema}", folder.path().display());
+        let near = PostgresStore::open(&url).await.unwrap();
+        for number in 0..80 {
+            add(&near, &format!("t{number}")).await;
+        }
+        let store = AnyStore::from(PostgresStore::open(&far).await.unwrap()).batched();
+        let mut trips = 0;
+        // Statements are prepared at their third use, so the first rounds take more.
+        for _ in 0..5 {
+            counter.take();
+            let callers = (0..16).map(|number| {
+                let store = store.clone();
+                tokio::spawn(async move {
+                    let grants = store.perform(&claim(&format!("w{number}"), 60_000)).await.unwrap();
+                    let done = step(&grants[0].task, |caller| Command::Done { caller, result: None });
+                    store.perform(&done).await.unwrap();
+                })
+            });
+            for caller in callers.collect::<Vec<_>>() {
+                caller.await.unwrap();
+            }
+            trips = counter.take();
+        }
+        assert!(trips <= 10, "{trips} round trips for 32 calls");
     });
 }
