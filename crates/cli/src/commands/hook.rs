@@ -8,7 +8,7 @@ use rota_core::transition::{Command, RateLimit};
 use rota_core::{Caller, LeaseId};
 use rota_store::intents::Call;
 use rota_store::intents::settle::{Settle, Step};
-use rota_store::{Store, block_on};
+use rota_store::Store;
 use rota_verbs::table::ReleaseTask;
 use rota_verbs::{TaskPayload, checked_name};
 use serde::Deserialize;
@@ -96,7 +96,7 @@ fn end_rate_limited(desk: &Desk, task: &TaskPayload) {
         ..Call::in_scope(&cx.scope)
     };
     let steps = vec![Step { id: task.id.clone(), command }];
-    let _settled = block_on(cx.store.perform(&Settle { call, steps, then: None }));
+    let _settled = crate::block_on(cx.store.perform(&Settle { call, steps, then: None }));
 }
 
 /// Lets the agent go on, once, with a reason.

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use rota_auth::{Authenticator, Token};
 use crate::block_on;
+use rota_auth::{Authenticator, Token};
 use rota_core::text::escaped;
 use rota_serve::client::Target;
 use rota_serve::http::{Api, Settings, serve_api};

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rota_auth::Token;
 use crate::block_on;
+use rota_auth::Token;
 use rota_core::policy::GateLevel;
 use rota_core::text::escaped;
 use rota_daemon::config::GatewaySection;
