@@ -9,8 +9,9 @@ use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::intents::claim::{Claim, Wanted};
-use rota_store::intents::iterate::{AwaitingArtifact, Begin};
-use rota_store::intents::policy::CurrentPolicy;
+use rota_store::intents::iterate::Begin;
+use rota_store::intents::settle::Settle;
+use rota_store::intents::sync_leases::{Awaiting, SyncLeases, SyncLoops};
 use rota_store::sqlite::SqliteStore;
 use rota_testbed::block_on;
 
@@ -208,15 +209,14 @@ fn idle_tick(options: &Options, folder: &Path) -> Result<()> {
     };
     // A kind that nothing has: everything is looked past, nothing is granted.
     let begin = Begin::new(claim, vec!["other".to_owned()], true);
-    let awaiting =
-        AwaitingArtifact { call: call.clone(), queue: "loops".to_owned(), after_seq: 0, limit: 200 };
-    let current = CurrentPolicy { call };
+    let awaiting = Some(Awaiting { after_seq: 0, limit: 200 });
+    let loops = SyncLoops { awaiting, ..SyncLoops::looking(begin) };
+    let settle = Settle { call, steps: Vec::new(), then: None };
+    let tick = SyncLeases { settle, loops: Some(loops) };
     let mut times = Vec::new();
     for _ in 0..options.pick(20, 500) {
         let start = Instant::now();
-        block_on(store.perform(&current))?;
-        block_on(store.perform(&awaiting))?;
-        if !block_on(store.perform(&begin))?.granted.is_empty() {
+        if !block_on(store.perform(&tick))?.settled.granted.is_empty() {
             return Err("something was granted".into());
         }
         times.push(micros(start.elapsed()));

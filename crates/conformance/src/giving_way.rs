@@ -9,10 +9,11 @@ use crate::lab::{Lab, at, claim_of, id, ids, of_kind};
 use rota_store::intents::add::{NewPriority, NewTask};
 use rota_store::intents::blocks::{Blocks, EndLimited, NoteLimit, NoteSuccess, NotedLimit, QUOTA};
 use rota_store::intents::claim::ArtifactCheck;
-use rota_store::intents::iterate::{AwaitingArtifact, Begin};
+use rota_store::intents::iterate::Begin;
 use rota_store::intents::not_passed::{AfterIteration, GaveWay, NotPassed};
 use rota_store::intents::policy::PauseQueue;
 use rota_store::intents::read::{Journal, Runners, Why};
+use rota_store::intents::sync_leases::{Awaiting, SyncLoops};
 use rota_store::intents::upstreams::{Upstreams, block_of};
 use rota_store::{BlockRow, EventFilter};
 
@@ -279,8 +280,10 @@ pub fn a_grant_checks_the_artifact<S: Subject>(subject: &S) {
     assert_eq!(last.kind.word(), "artifact_missing");
     assert_eq!(last.data.facts["artifactPresent"].as_str(), "false");
     assert_eq!(events("there").pop().unwrap().data.facts["artifactPresent"].as_str(), "true");
-    let awaiting = AwaitingArtifact { call: lab.call(at(2)), queue: "loops".into(), after_seq: 0, limit: 9 };
-    assert_eq!(lab.ok(&awaiting).iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["gone"]);
+    let awaiting = Some(Awaiting { after_seq: 0, limit: 9 });
+    let look = SyncLoops { awaiting, ..SyncLoops::looking(begin(at(2), 0)) };
+    let awaiting = lab.sync(at(2), look).1.awaiting;
+    assert_eq!(awaiting.iter().map(|(task, _)| task.id.as_str()).collect::<Vec<_>>(), ["gone"]);
     assert_eq!(ids(&lab.ok(&checked(at(3))).granted), Vec::<&str>::new());
     lab.check();
 }

@@ -66,7 +66,7 @@ fn complete<S: Subject>(lab: &Lab<'_, S>, now: i64, task: &Task, children: Vec<N
         result: None,
         upstream: None,
         children,
-        triggered: vec![],
+        artifacts: None,
         then: None,
     });
 }

@@ -7,10 +7,9 @@ use crate::Subject;
 use crate::lab::{Lab, after, at, claim_of, held, holder, id, of_kind};
 use rota_store::Error;
 use rota_store::intents::add::NewTask;
-use rota_store::intents::iterate::{
-    AwaitingArtifact, Backlog, Begin, ChildrenAwaiting, Complete, Lapsed, NoteArtifacts,
-};
+use rota_store::intents::iterate::{Backlog, Begin, Complete};
 use rota_store::intents::read::Show;
+use rota_store::intents::sync_leases::{Awaiting, SyncLoops};
 
 fn begin(now: rota_core::UnixMillis, kinds: &[&str], limit: usize) -> Begin {
     let mut claim = claim_of("loops", now, limit);
@@ -70,7 +69,7 @@ pub fn completing_brings_the_children<S: Subject>(subject: &S) {
         result: None,
         upstream: None,
         children: vec![second, child("s1", "p", 1)],
-        triggered: vec![],
+        artifacts: None,
         then: Some(begin(at(2), &["plan", "spec"], 9)),
     };
     let completed = lab.ok(&complete);
@@ -98,7 +97,7 @@ pub fn a_bad_child_completes_nothing<S: Subject>(subject: &S) {
         result: None,
         upstream: None,
         children,
-        triggered: vec![],
+        artifacts: None,
         then: None,
     };
     let taken = complete(vec![child("new", "p", 1), child("taken", "p", 1)]);
@@ -121,7 +120,7 @@ pub fn an_invalidated_child_is_revived<S: Subject>(subject: &S) {
         result: None,
         upstream: None,
         children,
-        triggered: vec![],
+        artifacts: None,
         then: None,
     };
     lab.ok(&complete(
@@ -158,17 +157,23 @@ pub fn artifacts_are_awaited<S: Subject>(subject: &S) {
         &[of_kind("p", "loops", "plan"), waiting("a"), waiting("b"), under, of_kind("z", "loops", "odd")],
     );
     let awaiting = |after_seq, limit| {
-        let tasks =
-            lab.ok(&AwaitingArtifact { call: lab.call(at(1)), queue: "loops".into(), after_seq, limit });
-        tasks.iter().map(|task| task.id.to_string()).collect::<Vec<_>>()
+        let look = SyncLoops {
+            awaiting: Some(Awaiting { after_seq, limit }),
+            ..SyncLoops::looking(begin(at(1), &[], 0))
+        };
+        let parent = |parent: &Option<rota_core::Task>| parent.as_ref().map(|task| task.id.to_string());
+        let tasks = lab.sync(at(1), look).1.awaiting;
+        assert!(
+            tasks.iter().all(|(task, found)| parent(found) == task.parent.as_ref().map(ToString::to_string))
+        );
+        tasks.iter().map(|(task, _)| task.id.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(awaiting(0, 9), ["a", "b", "c"]);
     assert_eq!(awaiting(0, 1), ["a"]);
     assert_eq!(awaiting(lab.task("a").seq, 9), ["b", "c"]);
-    let of_parent = lab.ok(&ChildrenAwaiting { call: lab.call(at(1)), parent: id("p") });
-    assert_eq!(of_parent.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["c"]);
     assert_eq!(lab.ok(&begin(at(1), &["spec"], 9)).granted, []);
-    lab.ok(&NoteArtifacts { call: lab.call(at(2)), triggered: vec![id("b"), id("gone")] });
+    let triggered = vec![id("b"), id("gone")];
+    lab.sync(at(2), SyncLoops { triggered, ..SyncLoops::looking(begin(at(2), &[], 0)) });
     assert_eq!(lab.task("b").ready_at(), at(2));
     let granted = lab.ok(&begin(at(3), &["spec"], 9)).granted;
     assert_eq!(granted.iter().map(|grant| grant.task.id.as_str()).collect::<Vec<_>>(), ["b"]);
@@ -184,7 +189,8 @@ pub fn lapsed_leases_and_the_backlog<S: Subject>(subject: &S) {
     lab.add(at(0), &[after("other", &[])]);
     let granted = lab.ok(&begin(at(1), &["spec"], 1)).granted.remove(0).task;
     let lease = granted.lease().unwrap();
-    let lapsed = |leases| lab.ok(&Lapsed { call: lab.call(at(2)), leases });
+    let lapsed =
+        |watched| lab.sync(at(2), SyncLoops { watched, ..SyncLoops::looking(begin(at(2), &[], 0)) }).1.lapsed;
     assert_eq!(lapsed(vec![lease.clone()]), []);
     let old = held("a", 7).lease.unwrap();
     assert_eq!(lapsed(vec![lease.clone(), old.clone()]), [(old, Some(Status::Active))]);

@@ -13,6 +13,7 @@ use rota_store::intents::edges::{Block, Unblock};
 use rota_store::intents::policy::PublishPolicy;
 use rota_store::intents::read::Show;
 use rota_store::intents::settle::{Settle, Step};
+use rota_store::intents::sync_leases::{LoopsSynced, SyncLeases, SyncLoops};
 use rota_store::{Error, Outcome};
 use rota_store::{Intent, Store};
 
@@ -212,6 +213,14 @@ impl<'a, S: Subject> Lab<'a, S> {
     pub fn steps(&self, now: UnixMillis, steps: Vec<(&str, Command)>) -> Vec<Result<Task, Refusal>> {
         let steps = steps.into_iter().map(|(name, command)| Step { id: id(name), command }).collect();
         self.ok(&Settle { call: self.call(now), steps, then: None }).steps
+    }
+
+    /// What a loop manager asks for; the grants, and the rest of the answer.
+    pub fn sync(&self, now: UnixMillis, loops: SyncLoops) -> (Vec<Grant>, LoopsSynced) {
+        let settle = Settle { call: self.call(now), steps: Vec::new(), then: None };
+        let synced = self.ok(&SyncLeases { settle, loops: Some(loops) });
+        assert_eq!(synced.undone_by, None);
+        (synced.settled.granted, synced.loops.unwrap())
     }
 
     /// Claims a task and finishes it.

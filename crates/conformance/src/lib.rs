@@ -36,6 +36,7 @@ pub mod reads;
 pub mod reclaim;
 pub mod sched;
 pub mod settle;
+pub mod sync_leases;
 pub mod tokens;
 
 use std::future::Future;
@@ -216,6 +217,14 @@ macro_rules! conformance_suite {
                 local_issues_have_numbers
                 local_issues_are_edited_and_opened_again
                 a_store_has_one_name_per_tracker
+            }
+            sync_leases {
+                a_loop_manager_asks_for_all_at_once
+                ends_free_places_for_others
+                a_completion_that_cannot_be_undoes_the_request
+                the_worktree_limit_holds_over_one_request
+                a_spent_budget_excuses_an_end
+                a_look_writes_nothing
             }
             policies {
                 publishing_versions_and_conflicts

@@ -120,7 +120,7 @@ pub fn agents_add_a_bounded_number_of_children<S: Subject>(subject: &S) {
         result: None,
         upstream: None,
         children: numbers.iter().map(|number| child(*number)).collect(),
-        triggered: vec![],
+        artifacts: None,
         then: None,
     };
     let refused = lab.refused(&complete(&[limits::AGENT_CHILDREN, limits::AGENT_CHILDREN + 1]));

@@ -1,7 +1,7 @@
 //! Choosing what to grant next. Ceilings are applied while choosing, not after cutting the list, so a full kind never
 //! hides a runnable task behind it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::TaskId;
 use crate::obstacle::Wait;
@@ -29,6 +29,18 @@ pub struct Room {
     active_by_kind: BTreeMap<String, u32>,
     upstream_of: BTreeMap<String, String>,
     limits: BTreeMap<String, UpstreamLimit>,
+    worktrees: Option<WorktreeLimit>,
+}
+
+/// How many more worktrees the host that asks may use, and the kinds whose tasks use one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WorktreeLimit {
+    /// The kinds.
+    pub kinds: BTreeSet<String>,
+    /// The host's ceiling, for the reason to wait.
+    pub ceiling: u32,
+    /// How many more.
+    pub left: u32,
 }
 
 /// What holds back the loops that use one upstream.
@@ -50,7 +62,15 @@ impl Room {
             active_by_kind,
             upstream_of: BTreeMap::new(),
             limits: BTreeMap::new(),
+            worktrees: None,
         }
+    }
+
+    /// The same under the limit on worktrees of the host that asks.
+    #[must_use]
+    pub fn with_worktrees(mut self, worktrees: Option<WorktreeLimit>) -> Self {
+        self.worktrees = worktrees;
+        self
     }
 
     /// The same under the limits of upstreams, given the upstream that each kind uses.
@@ -98,6 +118,11 @@ impl Room {
         if let Some(upstream) = self.upstream_of.get(kind) {
             waits.extend(self.upstream_waits(upstream));
         }
+        if let Some(limit) =
+            self.worktrees.as_ref().filter(|limit| limit.left == 0 && limit.kinds.contains(kind))
+        {
+            waits.push(Wait::WorktreesFull { ceiling: limit.ceiling, kept: Vec::new() });
+        }
         waits
     }
 
@@ -125,7 +150,9 @@ impl Room {
 
     /// The kinds that take no more.
     pub fn full_kinds(&self) -> Vec<String> {
-        let mut kinds: Vec<&String> = self.per_kind.keys().chain(self.upstream_of.keys()).collect();
+        let with_worktree = self.worktrees.iter().flat_map(|limit| &limit.kinds);
+        let mut kinds: Vec<&String> =
+            self.per_kind.keys().chain(self.upstream_of.keys()).chain(with_worktree).collect();
         kinds.sort();
         kinds.dedup();
         kinds.into_iter().filter(|kind| self.wait(Some(kind)).is_some()).cloned().collect()
@@ -137,12 +164,24 @@ impl Room {
         if let Some(count) = self.active_by_kind.get_mut(kind.unwrap_or_default()) {
             *count = count.saturating_sub(1);
         }
+        if let Some(left) = self.worktrees_left_for(kind) {
+            *left = left.saturating_add(1);
+        }
+    }
+
+    /// What the worktree limit leaves; none if tasks of this kind use no worktree.
+    fn worktrees_left_for(&mut self, kind: Option<&str>) -> Option<&mut u32> {
+        let limit = self.worktrees.as_mut()?;
+        limit.kinds.contains(kind?).then_some(&mut limit.left)
     }
 
     fn take(&mut self, kind: Option<&str>) {
         self.active = self.active.saturating_add(1);
         let count = self.active_by_kind.entry(kind.unwrap_or_default().to_owned()).or_default();
         *count = count.saturating_add(1);
+        if let Some(left) = self.worktrees_left_for(kind) {
+            *left = left.saturating_sub(1);
+        }
     }
 }
 
@@ -208,6 +247,21 @@ mod tests {
         assert_eq!(ids(&chosen), ["t1"]);
         assert_eq!(room.wait(Some("")), Some(Wait::QueueFull { ceiling: 3, active: 3 }));
         assert_eq!(room.left(), Some(0));
+    }
+
+    #[test]
+    fn the_worktree_limit_counts_some_kinds_together_and_hides_no_other() {
+        let policy = QueuePolicy::built_in("loops");
+        let kinds = ["a", "b"].map(str::to_owned).into();
+        let limit = WorktreeLimit { kinds, ceiling: 3, left: 1 };
+        let mut room = Room::new(&policy, BTreeMap::new()).with_worktrees(Some(limit));
+        let all = |first| ["a", "b", "c"].iter().zip(first..).map(|(kind, seq)| candidate(seq, kind, 0, 0));
+        let chosen = select(all(1).collect(), &mut room, &policy, UnixMillis::new(0), 9);
+        assert_eq!(ids(&chosen), ["t1", "t3"]);
+        assert_eq!(room.full_kinds(), ["a", "b"]);
+        room.release(Some("a"));
+        let chosen = select(all(4).collect(), &mut room, &policy, UnixMillis::new(0), 9);
+        assert_eq!(ids(&chosen), ["t4", "t6"]);
     }
 
     proptest! {

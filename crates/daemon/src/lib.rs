@@ -12,6 +12,7 @@ pub mod folders;
 pub mod gateway;
 pub mod git;
 pub mod iteration;
+mod lease_holder;
 pub mod manager;
 pub mod prompt;
 pub mod publish;

@@ -261,12 +261,14 @@ pub struct Prefetch<'a> {
     pub add: &'a [TaskId],
     /// Their queue.
     pub add_queue: Option<&'a str>,
+    /// Ids of tasks to be read, for [`Tx::tasks`].
+    pub look: &'a [TaskId],
     /// What is going to be claimed.
     pub claim: Option<ClaimReads<'a>>,
 }
 
 /// A claim by the store's clock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ClaimReads<'a> {
     /// From which queue.
     pub queue: &'a str,
@@ -276,6 +278,10 @@ pub struct ClaimReads<'a> {
     pub host: Option<&'a str>,
     /// Only this category.
     pub category: Option<&'a str>,
+    /// Only these kinds.
+    pub only_kinds: Option<&'a [String]>,
+    /// Whether the blocks of upstreams are read too.
+    pub blocks: bool,
 }
 
 /// A task that moves on, and what its event says.

@@ -1,12 +1,14 @@
-//! The loop manager: one task owns the state and talks to the store; iterations run in tasks of their own and report.
+//! The loop manager: one task owns the state and a [`LeaseHolder`]; iterations run in tasks of their own and report.
 //!
-//! A tick looks after what is under way, re-checks artifacts, and begins what may begin. It is driven by events (an
-//! iteration ends, the store changes, a request, a signal), with polling only as the floor. Trouble with one loop is
-//! that loop's: it is failed or parked with the reason, and the rest goes on.
+//! Everything that is due goes to the store in one transaction: renewals, the ends of iterations, new loops. A tick is such
+//! a request that also looks whether leases have lapsed, which policy is in force and which tasks wait for an artifact; with
+//! nothing due it is the only transaction. Ticks are driven by events (an iteration ends, the store changes, a request, a
+//! signal), with polling only as the floor. Trouble with one loop is that loop's: it is failed or parked with the reason,
+//! and the rest goes on.
 //!
 //! | to find out | look at |
 //! |---|---|
-//! | what a tick does | `tick` |
+//! | what is asked of the store, and what follows from the answer | `tick` |
 //! | what follows an iteration | `settle` |
 //! | what an earlier daemon left, and what becomes of it | `recover` |
 //! | how many worktrees there may be, and what becomes of them | `worktrees` |
@@ -16,23 +18,22 @@ mod artifacts;
 pub mod happening;
 mod recover;
 mod settle;
+#[cfg(test)]
+mod tests;
 mod tick;
 mod worktrees;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rota_core::obstacle::Wait;
-use rota_core::transition::Command;
-use rota_core::{Caller, LeaseId, Refusal};
+use rota_core::{LeaseId, Refusal, TaskId};
 use rota_store::intents::Call;
-use rota_store::intents::claim::{ArtifactCheck, Claim, Wanted};
+use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::intents::iterate::{Backlog, BacklogCounts, Begin};
 use rota_store::intents::policy::CurrentPolicy;
 pub use rota_store::intents::read::LOOPS as QUEUE;
-use rota_store::intents::settle::{Settle, Step};
 use rota_store::intents::upstreams::Upstreams;
 use rota_store::{AnyStore, Error, Outcome, Published, Store};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -42,25 +43,21 @@ use tokio::time::Instant;
 use crate::changes::{Changes, at};
 use crate::companion::{Companion, Held};
 use crate::config::Config;
-use crate::folders::{Folders, Place};
+use crate::folders::Folders;
 use crate::iteration::{Finished, Iteration};
+use crate::lease_holder::{Lease, LeaseHolder};
 use crate::publish::publish;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
 use crate::shim::attend::Shims;
-use crate::shim::orders::OrderSender;
 use crate::signals::{Hangup, Signals};
-use crate::tenure::{HeldLease, Renewal, Sent};
 use crate::worktree::Worktrees;
 use happening::{Happening, RunningLoop, Status, TickFigures, UpstreamWait};
-use settle::Unsettled;
+use settle::EndedIteration;
 use worktrees::Removal;
 
 /// Where the policy sets no ceiling, so many loops run at once on one host.
 const DEFAULT_SLOTS: usize = 50;
-/// How long at most until a renewal that failed is tried again.
-const RETRY: Duration = Duration::from_secs(5);
-
 /// How long people who ask what runs wait for what is counted in the store.
 const COUNTING: Duration = Duration::from_secs(2);
 
@@ -133,26 +130,8 @@ pub struct Ending {
     pub kept_worktrees: Vec<String>,
 }
 
-/// An iteration under way.
-struct Running {
-    orders: OrderSender,
-    started: Instant,
-    held: Held,
-    lease: HeldLease,
-    is_lapsed: bool,
-}
-
-impl Running {
-    /// The lease was granted or renewed.
-    fn extend(&mut self, lease: HeldLease) {
-        self.lease = lease;
-        self.orders.extend(lease.tenure);
-    }
-
-    fn end(&self, urgency: Urgency) {
-        self.orders.end(urgency);
-    }
-}
+/// Each loop as companions know it, and how its iteration ended.
+type Holder = LeaseHolder<Held, EndedIteration>;
 
 /// What an iteration's task reports.
 struct Report {
@@ -172,12 +151,14 @@ struct Manager<'a> {
     /// Worktrees of loops that have ended, being saved and removed.
     removals: JoinSet<Removal>,
     observe: Observer<'a>,
-    running: BTreeMap<LeaseId, Running>,
+    holder: Holder,
+    /// What the request in flight asked for besides.
+    asked: Asked,
     reports: mpsc::UnboundedSender<Report>,
     policy: Arc<Published>,
     /// The kinds that may begin now.
     kinds: Vec<String>,
-    /// Whether a tick is due. A loop that completes begins the next ones in its own transaction, so it asks for none.
+    /// Whether a tick is due. The request that settles an iteration begins the next loops too, so it asks for none.
     must_look: bool,
     /// Whether something that passes by itself keeps loops from beginning.
     is_held_back: bool,
@@ -185,6 +166,10 @@ struct Manager<'a> {
     /// What held upstreams back at the last look, by upstream.
     upstream_waits: Vec<(String, Wait)>,
     artifacts_after: u64,
+    /// Tasks whose artifact was seen, for the next request.
+    triggered: Vec<TaskId>,
+    /// Whether nothing was left that could run, as the last tick without leases saw it; none if none has looked since.
+    is_idle: Option<bool>,
     /// How many loops were begun since the last tick that was told.
     begun: usize,
     /// Whether a loop was begun or ended since the last tick.
@@ -193,30 +178,35 @@ struct Manager<'a> {
     pending: Option<(Instant, u64)>,
     /// What the last tick that was news said, without what it selected.
     last_tick: Option<TickFigures>,
-    stopping: Option<Urgency>,
     has_ticked: bool,
     failed: Option<Error>,
-    /// Iterations that have ended while the store was away, and when it is asked again.
-    unsettled: Vec<Unsettled>,
-    ask_again_at: Instant,
-    /// Whether the store did not answer the last time that something was settled.
-    is_away: bool,
+}
+
+/// What a request of the manager asked for.
+#[derive(Default)]
+struct Asked {
+    /// The leases of the ends, in order.
+    ends: Vec<LeaseId>,
+    /// Whether it was a tick.
+    is_tick: bool,
+    /// The tasks whose artifact was seen.
+    triggered: Vec<TaskId>,
 }
 
 /// Who is told what happens, and may ask what runs.
 pub type Observer<'a> = &'a mut dyn FnMut(&Happening, &dyn Fn() -> Vec<RunningLoop>);
 
 /// What runs, for people.
-fn picture(running: &BTreeMap<LeaseId, Running>) -> Vec<RunningLoop> {
-    let shown = |(lease, run): (&LeaseId, &Running)| RunningLoop {
+fn picture(holder: &Holder) -> Vec<RunningLoop> {
+    let shown = |(lease, run): (&LeaseId, &Lease<Held, EndedIteration>)| RunningLoop {
         id: lease.task.to_string(),
         lease: lease.to_string(),
-        title: run.held.task.title.to_string(),
-        kind: run.held.task.kind.clone().unwrap_or_default(),
-        iteration: run.held.task.iteration,
+        title: run.run.task.title.to_string(),
+        kind: run.run.task.kind.clone().unwrap_or_default(),
+        iteration: run.run.task.iteration,
         running_secs: run.started.elapsed().as_secs(),
     };
-    running.iter().map(shown).collect()
+    holder.iter().map(shown).collect()
 }
 
 /// Runs until told to stop, or for as long as the setup says.
@@ -235,26 +225,22 @@ pub async fn run(
     manager.publish_policy().await?;
     manager.recover().await?;
     loop {
-        if std::mem::take(&mut manager.must_look) {
-            let begun = Instant::now();
-            manager.tick().await;
-            let took = begun.elapsed();
-            manager.setup.companions.iter().for_each(|companion| companion.ticked(took));
-        }
-        if manager.is_over().await {
+        manager.send_due().await;
+        if manager.is_over() {
             break;
         }
-        let (renewal, settlement) = (manager.next_renewal(), manager.next_settlement());
+        let is_free = manager.holder.is_free();
+        let moment = manager.holder.next_moment(manager.must_look, None);
         let poll = manager.config.poll_interval;
         manager.show_latest();
         tokio::select! {
             Some(report) = reported.recv() => {
-                manager.is_away = false;
-                manager.settle(report).await;
+                manager.ended(report).await;
                 while let Ok(report) = reported.try_recv() {
-                    manager.settle(report).await;
+                    manager.ended(report).await;
                 }
             }
+            (request, answer) = manager.holder.answer() => manager.heard(request, answer).await,
             urgency = signals.next() => manager.stop(urgency),
             _ = hangup.recv() => {
                 manager.reload().await;
@@ -265,9 +251,8 @@ pub async fn run(
                 manager.must_look = true;
             }
             Some(removed) = manager.removals.join_next() => manager.removed(removed),
-            () = at(settlement) => manager.settle_again().await,
-            () = at(renewal) => manager.renew().await,
-            () = changes.wait(poll) => manager.must_look = true,
+            () = at(moment), if is_free => {}
+            () = changes.wait(poll), if is_free => manager.must_look = true,
         }
     }
     manager.end().await
@@ -290,9 +275,10 @@ impl<'a> Manager<'a> {
             removals: JoinSet::new(),
             folders,
             shims: Arc::new(setup.shims.clone()),
+            holder: LeaseHolder::new(store.clone()),
+            asked: Asked::default(),
             store,
             observe,
-            running: BTreeMap::new(),
             reports,
             policy,
             kinds: Vec::new(),
@@ -301,16 +287,14 @@ impl<'a> Manager<'a> {
             disk_is_low: false,
             upstream_waits: Vec::new(),
             artifacts_after: 0,
+            triggered: Vec::new(),
+            is_idle: None,
             begun: 0,
             has_news: false,
             pending: None,
             last_tick: None,
-            stopping: None,
             has_ticked: false,
             failed: None,
-            unsettled: Vec::new(),
-            ask_again_at: Instant::now(),
-            is_away: false,
             setup,
         })
     }
@@ -318,8 +302,8 @@ impl<'a> Manager<'a> {
 
 impl Manager<'_> {
     fn tell(&mut self, happening: Happening) {
-        let running = &self.running;
-        (self.observe)(&happening, &|| picture(running));
+        let holder = &self.holder;
+        (self.observe)(&happening, &|| picture(holder));
     }
 
     fn slots(&self) -> usize {
@@ -327,25 +311,20 @@ impl Manager<'_> {
         ceiling.map_or(DEFAULT_SLOTS, |ceiling| ceiling as usize)
     }
 
-    /// What to begin, if anything may, once so many of those that run have ended.
-    fn next(&self, ending: usize) -> Option<Begin> {
-        let limit = (self.slots() + ending).saturating_sub(self.running.len());
-        let (limit, kinds) = self.under_worktree_ceiling(limit, 0);
-        let begin = self.begin_up_to(limit, kinds);
-        (begin.claim.limit > 0 && !begin.kinds.is_empty()).then_some(begin)
+    /// The loops that may begin, up to the number of free places; of no kinds while nothing may begin.
+    fn next(&self) -> Begin {
+        let is_stopping = self.holder.stopping().is_some();
+        let may = !is_stopping && !(self.has_ticked && self.setup.until == Until::FirstTick);
+        let kinds = if may { self.kinds.clone() } else { Vec::new() };
+        self.begin_up_to(self.slots().saturating_sub(self.holder.len()), kinds)
     }
 
-    /// What may begin in the place of a loop whose iteration did not pass, itself included.
-    fn next_beside(&self, iteration: &Iteration) -> Begin {
-        let limit = (self.slots() + 1).saturating_sub(self.running.len());
-        let (limit, kinds) = self.under_worktree_ceiling(limit, usize::from(iteration.kind.worktree));
-        self.begin_up_to(limit, kinds)
+    /// No loops.
+    fn nothing(&self) -> Begin {
+        self.begin_up_to(0, Vec::new())
     }
 
-    /// Begins so many loops of these kinds; of none while nothing may begin.
     fn begin_up_to(&self, limit: usize, kinds: Vec<String>) -> Begin {
-        let may = self.stopping.is_none() && !(self.has_ticked && self.setup.until == Until::FirstTick);
-        let kinds = if may { kinds } else { Vec::new() };
         let claim = Claim {
             call: self.setup.call.clone(),
             queue: QUEUE.to_owned(),
@@ -357,83 +336,19 @@ impl Manager<'_> {
         };
         let of_kind = self.config.loops.iter();
         let of_kind = of_kind.map(|(name, kind)| (name.clone(), kind.uses_api.clone())).collect();
-        let folders = Arc::clone(&self.folders);
         Begin {
             upstreams: Upstreams { of_kind, bounds_loops: !self.setup.has_gateway },
-            artifacts: Some(ArtifactCheck::by(move |task, parent| {
-                folders.has_artifact(task, parent.map(Place::of).as_ref())
-            })),
+            artifacts: Some(self.artifact_check()),
+            worktrees: Some(self.worktree_limit()),
             ..Begin::new(claim, kinds, !self.config.shared_folder)
         }
     }
 
-    fn next_renewal(&self) -> Option<Instant> {
-        let held = self.running.values().filter(|run| !run.is_lapsed);
-        held.map(|run| run.orders.next_step_at(&run.lease)).min()
-    }
-
-    /// Extends the leases that are due; what lost its lease is stopped before its result could count. After we were
-    /// stopped or suspended for too long nothing is extended: its shim has ended it, and somebody else may have it.
-    async fn renew(&mut self) {
-        let sent = Sent::now();
-        let due = self.due_renewals(sent);
-        if due.is_empty() {
-            return;
-        }
-        let step = |lease: &LeaseId| Step {
-            id: lease.task.clone(),
-            command: Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None },
-        };
-        let steps = due.iter().map(step).collect();
-        let renewed = self.store.perform(&Settle { call: self.setup.call.clone(), steps, then: None }).await;
-        let answers = match renewed {
-            Ok(settled) => settled.steps,
-            Err(error) => {
-                for lease in &due {
-                    if let Some(run) = self.running.get_mut(lease) {
-                        let left = run.lease.expires_at.saturating_duration_since(sent.at);
-                        run.lease.renew_at = sent.at + (left / 8).clamp(Duration::from_millis(10), RETRY);
-                    }
-                }
-                return self.trouble(error);
-            }
-        };
-        for (lease, answer) in due.into_iter().zip(answers) {
-            match (answer, self.running.get_mut(&lease)) {
-                (Ok(task), Some(run)) => run.extend(HeldLease::of(&task, sent)),
-                (Err(refusal), Some(_)) => self.lapse(&lease, refusal.to_string()),
-                (_, None) => {}
-            }
-        }
-    }
-
-    /// The leases that may be renewed now. One that is due and whose shim does not answer runs out.
-    fn due_renewals(&mut self, sent: Sent) -> Vec<LeaseId> {
-        let (mut due, mut stale, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-        for (lease, run) in self.running.iter_mut().filter(|(_, run)| !run.is_lapsed) {
-            let is_stale = run.lease.is_stale(sent) && run.lease.renew_at <= sent.at;
-            match run.orders.renewal(&mut run.lease, sent.at) {
-                _ if is_stale => stale.push(lease.clone()),
-                Renewal::NotYet => {}
-                Renewal::Due => due.push(lease.clone()),
-                Renewal::Silent => silent.push(lease.clone()),
-            }
-        }
-        for lease in stale {
-            self.lapse(&lease, "it was not renewed in time".to_owned());
-        }
-        for lease in silent {
-            let problem = format!("{}: its shim does not answer, so its lease is not renewed", lease.task);
-            self.tell(Happening::Trouble { problem });
-        }
-        due
-    }
-
     /// Stops a run whose lease is gone.
     fn lapse(&mut self, lease: &LeaseId, why: String) {
-        let Some(run) = self.running.get_mut(lease) else { return };
-        run.is_lapsed = true;
-        run.end(Urgency::Ask);
+        let Some(run) = self.holder.get_mut(lease) else { return };
+        run.is_held = false;
+        run.orders.end(Urgency::Ask);
         self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
     }
 
@@ -447,13 +362,10 @@ impl Manager<'_> {
     }
 
     fn stop(&mut self, urgency: Urgency) {
-        if self.stopping.is_none() {
+        if self.holder.stopping().is_none() {
             self.tell(Happening::Stopping);
         }
-        self.stopping = self.stopping.max(Some(urgency));
-        for run in self.running.values() {
-            run.end(urgency);
-        }
+        self.holder.stop(urgency);
     }
 
     async fn answer(&mut self, request: Request) {
@@ -476,7 +388,8 @@ impl Manager<'_> {
     }
 
     fn status(&self, counts: &BacklogCounts) -> Status {
-        let mut status = Status::new(counts, picture(&self.running), self.slots(), self.stopping.is_some());
+        let is_stopping = self.holder.stopping().is_some();
+        let mut status = Status::new(counts, picture(&self.holder), self.slots(), is_stopping);
         let shown = |(upstream, wait): &(String, Wait)| UpstreamWait {
             upstream: upstream.clone(),
             wait: wait.clone(),
@@ -542,11 +455,11 @@ impl Manager<'_> {
         Ok(())
     }
 
-    async fn is_over(&mut self) -> bool {
-        if !self.running.is_empty() {
+    fn is_over(&self) -> bool {
+        if !self.holder.is_free() || !self.holder.is_empty() {
             return false;
         }
-        if self.stopping.is_some() {
+        if self.holder.stopping().is_some() {
             return true;
         }
         if !self.removals.is_empty() {
@@ -554,12 +467,8 @@ impl Manager<'_> {
         }
         match self.setup.until {
             Until::Stopped => false,
-            Until::FirstTick => true,
-            Until::Idle => {
-                let Some(counts) = self.counts(false).await else { return false };
-                let is_held = self.is_held_back && counts.runnable > 0;
-                counts.cooling_until.is_none() && counts.active.is_empty() && !is_held
-            }
+            Until::FirstTick => self.has_ticked,
+            Until::Idle => self.is_idle == Some(true),
         }
     }
 
@@ -569,8 +478,9 @@ impl Manager<'_> {
             return Err(error);
         }
         // A store that is away is not waited for once more.
-        let counts = if self.is_away { None } else { self.counts(true).await };
+        let counts = if self.holder.is_away() { None } else { self.counts(true).await };
         let kept_worktrees = self.kept_worktrees().await;
-        Ok(Ending { counts: counts.unwrap_or_default(), stopped: self.stopping.is_some(), kept_worktrees })
+        let is_stopped = self.holder.stopping().is_some();
+        Ok(Ending { counts: counts.unwrap_or_default(), stopped: is_stopped, kept_worktrees })
     }
 }

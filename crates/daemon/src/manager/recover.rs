@@ -126,7 +126,7 @@ impl Manager<'_> {
         let kind = task.kind.clone().unwrap_or_default();
         let Some((iteration, orders)) = self.take_up(task, lease) else { return };
         // Only what is renewed goes on longer than its shim knows of.
-        if let Some(running) = self.running.get_mut(&iteration.lease) {
+        if let Some(running) = self.holder.get_mut(&iteration.lease) {
             running.orders.extend(run.until);
             running.started = running.started.checked_sub(run.age()).unwrap_or(running.started);
         }

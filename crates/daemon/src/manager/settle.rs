@@ -1,32 +1,24 @@
 //! What follows an iteration: done with children, the next one, or one of the other ends.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use rota_core::explain::reason_in_words;
-use rota_core::obstacle::{Reason, Wait};
+use rota_core::obstacle::Reason;
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, LeaseId, Refusal, Status, Task};
-use rota_store::intents::blocks::{EndLimited, QUOTA, UpstreamWaits};
-use rota_store::intents::iterate::{ChildrenAwaiting, Complete, Lapsed};
-use rota_store::intents::not_passed::{AfterIteration, GaveWay, NotPassed};
-use rota_store::intents::settle::Settle;
+use rota_store::intents::add::NewTask;
+use rota_store::intents::blocks::{EndLimited, NotedLimit, QUOTA};
+use rota_store::intents::iterate::Complete;
+use rota_store::intents::not_passed::GaveWay;
+use rota_store::intents::sync_leases::{EndOf, IterationEnd, IterationEnded};
 use rota_store::intents::upstreams::block_of;
-use rota_store::{Error, Intent, Store};
-use tokio::time::Instant;
 
 use super::happening::Happening;
 use super::{Manager, QUEUE, Report};
 use crate::children;
+use crate::companion::Held;
 use crate::files::off_runtime;
 use crate::iteration::{Iteration, Verdict};
-use crate::runner::terminate::Urgency;
+use crate::lease_holder::Lease;
 use crate::tenure::Sent;
-
-/// How long until a store that did not answer is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How long a daemon that is stopping goes on asking; the next one settles what it leaves.
-const PARTING: Duration = Duration::from_secs(10);
 
 /// The name of the block that a limit of this loop belongs to.
 fn upstream_of(iteration: &Iteration) -> String {
@@ -45,259 +37,151 @@ fn in_words(gave_way: &GaveWay) -> String {
     }
 }
 
-/// An iteration that has ended while the store was away.
-pub(super) struct Unsettled {
+/// An iteration that has ended and is not settled yet.
+pub(super) struct EndedIteration {
     report: Report,
-    since: Instant,
+    /// The children of one that passed.
+    children: Vec<NewTask>,
 }
 
 impl Manager<'_> {
-    /// Settles an iteration, or keeps it until the store answers again. A tick follows, unless the free place was filled
-    /// in the same transaction.
-    pub(super) async fn settle(&mut self, report: Report) {
-        self.settle_since(report, Instant::now()).await;
-    }
-
-    /// Tries again what could not be settled.
-    pub(super) async fn settle_again(&mut self) {
-        self.is_away = false;
-        for Unsettled { report, since } in std::mem::take(&mut self.unsettled) {
-            self.settle_since(report, since).await;
-        }
-    }
-
-    /// When to try again.
-    pub(super) fn next_settlement(&self) -> Option<Instant> {
-        (!self.unsettled.is_empty()).then_some(self.ask_again_at)
-    }
-
-    async fn settle_since(&mut self, report: Report, since: Instant) {
-        self.has_news = true;
-        // Once it did not answer, the others wait too: each would be told the same after a while.
-        let filled = if self.is_away { None } else { self.follow_up(&report).await };
-        let lease = &report.iteration.lease;
-        let Some(is_filled) = filled else {
-            if self.is_worth_waiting(lease, since) {
-                self.ask_again_at = Instant::now() + ASK_AGAIN;
-                self.unsettled.push(Unsettled { report, since });
-                return;
+    /// Notes that an iteration has ended; the next request settles it.
+    pub(super) async fn ended(&mut self, mut report: Report) {
+        (self.has_news, self.is_idle) = (true, None);
+        let lease = report.iteration.lease.clone();
+        if !self.holder.get_mut(&lease).is_some_and(|run| run.is_held) {
+            self.must_look = true;
+            if self.forget(&lease).is_some() {
+                self.tell_end(&report.iteration, "lapsed", None);
             }
-            // What is written down about the run stays: if the lease is still ours then, the next daemon settles it.
-            let why = "the store is away, and its end could not be settled".to_owned();
-            self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
-            self.forget(&report.iteration.lease);
-            return;
-        };
-        self.must_look |= !is_filled;
-        // Only what is settled is put away: a daemon that is killed before settles it again, and is refused.
-        if let Some((record, taken)) = report.finished.run {
-            let path = record.path().to_owned();
-            if let Err(error) = off_runtime(move || record.put_away(taken)).await {
-                self.tell(Happening::Trouble { problem: format!("{}: {error}", path.display()) });
-            }
+            return self.put_away_run(report).await;
         }
-    }
-
-    fn is_worth_waiting(&self, lease: &LeaseId, since: Instant) -> bool {
-        let now = Instant::now();
-        let is_ours = self.running.get(lease).is_some_and(|run| run.lease.expires_at > now);
-        let is_patient = match self.stopping {
-            None => true,
-            Some(Urgency::Ask) => now < since + PARTING,
-            Some(Urgency::Tell) => false,
-        };
-        is_ours && is_patient && self.failed.is_none()
-    }
-
-    /// A lease is not used here any more.
-    fn forget(&mut self, lease: &LeaseId) {
-        if let Some(run) = self.running.remove(lease) {
-            self.setup.companions.iter().for_each(|companion| companion.ended(&run.held));
-        }
-    }
-
-    /// What follows, and whether the free place was filled with it; none while the store is away.
-    async fn follow_up(&mut self, report: &Report) -> Option<bool> {
-        let iteration = &report.iteration;
-        let lease = iteration.lease.clone();
-        let Some(run) = self.running.get(&lease) else { return Some(false) };
-        if run.is_lapsed {
-            self.forget(&lease);
-            self.ended(iteration, "lapsed", None).await;
-            return Some(false);
-        }
-        let caller = Caller::lease(lease.clone());
-        let verdict = report.finished.verdict.clone();
-        if matches!(verdict, Verdict::NotPassed { .. } | Verdict::Failed { .. })
-            && let Some(spent) = self.spent_budget(iteration).await?
-        {
-            let interrupt = Command::Interrupt { caller };
-            self.end_as(iteration, interrupt, "interrupted", Some(spent)).await?;
-            return Some(false);
-        }
-        match verdict {
-            Verdict::Passed => return self.complete(iteration).await,
-            Verdict::NotPassed { why } => return self.go_on(iteration, why).await,
-            Verdict::RateLimited { retry_after_secs } => {
-                self.rate_limited(iteration, retry_after_secs).await?;
-            }
-            Verdict::NeedsPerson { reason } => {
-                let park = Command::Park { caller, reason: reason.clone() };
-                self.end_as(iteration, park, "parked", Some(reason)).await?;
-            }
-            Verdict::Failed { reason } => {
-                let fail =
-                    Command::Fail { caller, reason: Some(reason.clone()), default_reason: FAILED_REASON };
-                self.end_as(iteration, fail, "failed", Some(reason)).await?;
-            }
+        let mut children = Vec::new();
+        match &report.finished.verdict {
+            Verdict::Passed => match report.iteration.children(QUEUE).await {
+                Ok(found) => children = found,
+                Err(problem) => report = not_passed(report, problem).await,
+            },
             Verdict::LeaseLost => {
                 let why = "it was not renewed in time, and the agent was ended".to_owned();
                 self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
-                // It may still be ours for a moment, and be given back.
-                self.end_as(iteration, Command::Interrupt { caller }, "interrupted", None).await?;
             }
-            Verdict::Stopped => {
-                self.end_as(iteration, Command::Interrupt { caller }, "interrupted", None).await?;
-            }
+            _ => {}
         }
-        Some(false)
-    }
-
-    /// The spent budget that the model calls of an iteration were refused for, in words. Such an iteration says nothing
-    /// about the loop, so it does not count; the loop waits for the budget as others do.
-    async fn spent_budget(&mut self, iteration: &Iteration) -> Option<Option<String>> {
-        let Some(upstream) = iteration.kind.uses_api.clone() else { return Some(None) };
-        let waits = UpstreamWaits { call: self.setup.call.clone(), upstreams: vec![upstream] };
-        let waits = self.ask(waits).await?.unwrap_or_default().into_iter().map(|(_, wait)| wait);
-        let spent = waits.into_iter().find(|wait| matches!(wait, Wait::BudgetSpent { .. }));
-        Some(spent.map(|wait| reason_in_words(&Reason::Wait(wait))))
-    }
-
-    /// Done, with its children, and the next loops begun in the same transaction: whether there were any.
-    async fn complete(&mut self, iteration: &Iteration) -> Option<bool> {
-        let children = match iteration.children(QUEUE).await {
-            Ok(children) => children,
-            Err(problem) => return self.bad_children(iteration, problem).await,
-        };
-        let count = children.len();
-        let sent = Sent::now();
-        let then = self.next(1);
-        let awaiting = ChildrenAwaiting { call: self.setup.call.clone(), parent: iteration.task.id.clone() };
-        // A parent that is gone has none, and is told so by what follows.
-        let awaiting = self.ask(awaiting).await?.unwrap_or_else(|_| Vec::new());
-        let triggered = self
-            .with_artifact(awaiting, BTreeMap::from([(iteration.task.id.clone(), iteration.place())]))
-            .await;
-        let complete = Complete {
-            call: self.setup.call.clone(),
-            lease: iteration.lease.clone(),
-            result: None,
-            upstream: Some(upstream_of(iteration)),
-            children,
-            triggered,
-            then,
-        };
-        let completed = match self.ask(complete).await? {
-            Ok(completed) => completed,
-            Err(refusal) if self.is_held(&iteration.lease).await => {
-                return self.bad_children(iteration, format!("{}: {refusal}", children::FILE)).await;
-            }
-            Err(refusal) => {
-                self.forget(&iteration.lease);
-                self.ended(iteration, "lapsed", Some(refusal.to_string())).await;
-                return Some(false);
-            }
-        };
-        self.forget(&iteration.lease);
-        self.ended(iteration, "complete", None).await;
-        if count > 0 {
-            self.tell(Happening::Spawned { id: iteration.task.id.to_string(), children: count });
+        if let Some(run) = self.holder.get_mut(&lease) {
+            run.end = Some(EndedIteration { report, children });
         }
-        let granted = completed.granted.len();
-        let is_filled = granted > 0 && !self.is_capped(granted);
-        self.begin(completed.granted, sent).await;
-        Some(is_filled)
     }
 
-    async fn is_held(&mut self, lease: &LeaseId) -> bool {
-        let look = Lapsed { call: self.setup.call.clone(), leases: vec![lease.clone()] };
-        self.store.perform(&look).await.is_ok_and(|lapsed| lapsed.is_empty())
-    }
-
-    /// What is wrong with the children is feedback like any other.
-    async fn bad_children(&mut self, iteration: &Iteration, problem: String) -> Option<bool> {
-        iteration.note_refused(problem.clone()).await;
-        self.go_on(iteration, problem).await
-    }
-
-    /// The next iteration under the same lease, a loop that goes first, or the end of the tries; whether another loop has
-    /// its place now.
-    async fn go_on(&mut self, iteration: &Iteration, why: String) -> Option<bool> {
-        let (tries, most) = (iteration.task.tries, iteration.kind.max_iterations);
-        let caller = Caller::lease(iteration.lease.clone());
-        if tries >= most {
-            let reason = format!("not passed after {most} iterations: {why}");
-            let exhaust = Command::Exhaust { caller, reason: reason.clone() };
-            self.end_as(iteration, exhaust, "failed for good", Some(reason)).await?;
-            return Some(false);
+    /// A completion was refused because of its children. That is feedback like any other.
+    pub(super) async fn children_refused(&mut self, lease: &LeaseId, refusal: &Refusal) {
+        let Some(ended) = self.holder.get_mut(lease).and_then(|run| run.end.take()) else { return };
+        let report = not_passed(ended.report, format!("{}: {refusal}", children::FILE)).await;
+        if let Some(run) = self.holder.get_mut(lease) {
+            run.end = Some(EndedIteration { report, children: Vec::new() });
         }
-        let (id, number) = (iteration.task.id.to_string(), iteration.task.iteration);
-        if self.stopping.is_some() {
-            self.tell(Happening::NotPassed { id, iteration: number, why: why.clone() });
-            let yields = Command::Yield { caller, reason: why };
-            self.end_as(iteration, yields, "interrupted", None).await?;
-            return Some(false);
-        }
-        let sent = Sent::now();
-        let ended = NotPassed {
-            call: self.setup.call.clone(),
-            lease: iteration.lease.clone(),
-            reason: why.clone(),
-            begin: self.next_beside(iteration),
-        };
-        let after = self.ask(ended).await?;
-        self.forget(&iteration.lease);
-        self.tell(Happening::NotPassed { id: id.clone(), iteration: number, why });
-        let AfterIteration { task, gave_way, granted } = match after {
-            Ok(after) => after,
-            Err(refusal) => {
-                self.ended(iteration, "lapsed", Some(refusal.to_string())).await;
-                return Some(false);
+    }
+
+    /// How an iteration is settled. A loop that was ended with its lease may still have it for a moment, and gives it back.
+    pub(super) fn end_of(&self, ended: &EndedIteration) -> IterationEnd {
+        let iteration = &ended.report.iteration;
+        let (call, lease) = (self.setup.call.clone(), iteration.lease.clone());
+        let caller = Caller::lease(lease.clone());
+        let verdict = &ended.report.finished.verdict;
+        let how = match verdict {
+            Verdict::Passed => EndOf::Complete(Box::new(Complete {
+                call,
+                lease: lease.clone(),
+                result: None,
+                upstream: Some(upstream_of(iteration)),
+                children: ended.children.clone(),
+                artifacts: Some(self.artifact_check()),
+                then: None,
+            })),
+            Verdict::NotPassed { why } => match out_of_tries(iteration, why) {
+                Some(reason) => EndOf::Step(Command::Exhaust { caller, reason }),
+                None if self.holder.stopping().is_some() => {
+                    EndOf::Step(Command::Yield { caller, reason: why.clone() })
+                }
+                None => EndOf::NotPassed { reason: why.clone() },
+            },
+            Verdict::RateLimited { retry_after_secs } => {
+                let millis = |secs: u64| i64::try_from(secs.saturating_mul(1_000)).unwrap_or(i64::MAX);
+                let retry_after_ms = retry_after_secs.map(millis);
+                let upstream = upstream_of(iteration);
+                EndOf::Limited(EndLimited { call, lease: lease.clone(), upstream, retry_after_ms })
             }
+            Verdict::NeedsPerson { reason } => EndOf::Step(Command::Park { caller, reason: reason.clone() }),
+            Verdict::Failed { reason } => {
+                let reason = Some(reason.clone());
+                EndOf::Step(Command::Fail { caller, reason, default_reason: FAILED_REASON })
+            }
+            Verdict::LeaseLost | Verdict::Stopped => EndOf::Step(Command::Interrupt { caller }),
         };
-        match gave_way {
-            None => self.start(task, sent).await,
+        // An iteration whose model calls a spent budget refused says nothing about its loop.
+        let may_be_excused = matches!(verdict, Verdict::NotPassed { .. } | Verdict::Failed { .. });
+        let excused_by_budget_of = iteration.kind.uses_api.clone().filter(|_| may_be_excused);
+        IterationEnd { lease, how, excused_by_budget_of }
+    }
+
+    /// The store has answered: the end was accepted, or refused because the lease is gone.
+    pub(super) async fn settled(
+        &mut self,
+        lease: &LeaseId,
+        answer: Result<IterationEnded, Refusal>,
+        sent: Sent,
+        started_over: Option<String>,
+    ) {
+        let Some(EndedIteration { report, children }) = self.forget(lease).and_then(|run| run.end) else {
+            return;
+        };
+        let iteration = &report.iteration;
+        if let (Verdict::NotPassed { why }, false) =
+            (&report.finished.verdict, matches!(answer, Ok(IterationEnded::BudgetSpent(..))))
+            && out_of_tries(iteration, why).is_none()
+        {
+            let (id, iteration) = (lease.task.to_string(), iteration.task.iteration);
+            self.tell(Happening::NotPassed { id, iteration, why: why.clone() });
+        }
+        match answer {
+            Err(refusal) => self.tell_end(iteration, "lapsed", Some(refusal.to_string())),
+            Ok(IterationEnded::BudgetSpent(_, wait)) => {
+                self.tell_end(iteration, "interrupted", Some(reason_in_words(&Reason::Wait(wait))));
+            }
+            Ok(IterationEnded::Limited(task, noted)) => self.rate_limited(iteration, task, &noted),
+            Ok(IterationEnded::NotPassed(task, None)) => self.start(task, sent, started_over),
             // It keeps its worktree for the next time.
-            Some(gave_way) => {
-                let kind = task.kind.unwrap_or_default();
+            Ok(IterationEnded::NotPassed(task, Some(gave_way))) => {
+                let (id, kind) = (task.id.to_string(), task.kind.unwrap_or_default());
                 let detail = Some(in_words(&gave_way));
                 self.tell(Happening::Ended { id, kind, outcome: "gave way", detail });
             }
+            Ok(IterationEnded::Settled(_)) => self.tell_settled(&report, children.len()),
         }
-        let is_filled = !granted.is_empty() && !self.is_capped(granted.len());
-        self.begin(granted, sent).await;
-        Some(is_filled)
+        self.put_away_run(report).await;
+    }
+
+    fn tell_settled(&mut self, report: &Report, children: usize) {
+        let iteration = &report.iteration;
+        let (outcome, detail) = match &report.finished.verdict {
+            Verdict::Passed => ("complete", None),
+            Verdict::NotPassed { why } => match out_of_tries(iteration, why) {
+                Some(reason) => ("failed for good", Some(reason)),
+                None => ("interrupted", None),
+            },
+            Verdict::NeedsPerson { reason } => ("parked", Some(reason.clone())),
+            Verdict::Failed { reason } => ("failed", Some(reason.clone())),
+            Verdict::RateLimited { .. } | Verdict::LeaseLost | Verdict::Stopped => ("interrupted", None),
+        };
+        self.tell_end(iteration, outcome, detail);
+        if children > 0 {
+            self.tell(Happening::Spawned { id: iteration.task.id.to_string(), children });
+        }
     }
 
     /// The upstream is blocked for everybody; this loop waits at least as long, and nothing is counted.
-    async fn rate_limited(&mut self, iteration: &Iteration, retry_after_secs: Option<u64>) -> Option<()> {
+    fn rate_limited(&mut self, iteration: &Iteration, task: Task, noted: &NotedLimit) {
         let upstream = upstream_of(iteration);
-        let millis = |secs: u64| i64::try_from(secs.saturating_mul(1_000)).unwrap_or(i64::MAX);
-        let end = EndLimited {
-            call: self.setup.call.clone(),
-            lease: iteration.lease.clone(),
-            upstream: upstream.clone(),
-            retry_after_ms: retry_after_secs.map(millis),
-        };
-        let ended = self.ask(end).await?;
-        self.forget(&iteration.lease);
-        let (task, noted) = match ended {
-            Ok(ended) => ended,
-            Err(refusal) => {
-                self.ended(iteration, "lapsed", Some(refusal.to_string())).await;
-                return Some(());
-            }
-        };
         if noted.is_hit {
             let block = &noted.block;
             let ends = block.blocked_until.map_or(0, |until| until.get() - block.updated_at.get());
@@ -313,43 +197,42 @@ impl Manager<'_> {
                 self.tell(Happening::Trouble { problem });
             }
         }
-        let (outcome, detail) = match task.status {
-            Status::Parked => ("parked", task.parked_reason),
-            _ => ("rate limited", None),
-        };
-        self.ended(iteration, outcome, detail).await;
-        Some(())
-    }
-
-    async fn end_as(
-        &mut self,
-        iteration: &Iteration,
-        command: Command,
-        outcome: &'static str,
-        detail: Option<String>,
-    ) -> Option<()> {
-        let settled = self.step(iteration, command).await?;
-        self.forget(&iteration.lease);
-        match settled {
-            Ok(_) => self.ended(iteration, outcome, detail).await,
-            Err(why) => self.ended(iteration, "lapsed", Some(why)).await,
+        match task.status {
+            Status::Parked => self.tell_end(iteration, "parked", task.parked_reason),
+            _ => self.tell_end(iteration, "rate limited", None),
         }
-        Some(())
     }
 
-    /// One step on the iteration's task; the inner error is a refusal, in words.
-    async fn step(&mut self, iteration: &Iteration, command: Command) -> Option<Result<Task, String>> {
-        let settle = Settle::one(self.setup.call.clone(), iteration.task.id.clone(), command);
-        Some(match self.ask(settle).await? {
-            Ok(settled) => match settled.steps.into_iter().next() {
-                Some(step) => step.map_err(|refusal| refusal.to_string()),
-                None => Err("the store has no answer".to_owned()),
-            },
-            Err(refusal) => Err(refusal.to_string()),
-        })
+    /// Gives up the ends that this process can settle no longer. The records of their runs stay: if a lease is still ours
+    /// then, the next daemon settles it.
+    pub(super) fn give_up_ends(&mut self) {
+        let is_given_up = |lease: &LeaseId| self.failed.is_some() || !self.holder.is_worth_waiting(lease);
+        let ended = self.holder.iter().filter(|(lease, run)| run.end.is_some() && is_given_up(lease));
+        let given_up: Vec<LeaseId> = ended.map(|(lease, _)| lease.clone()).collect();
+        for lease in given_up {
+            let why = "the store is away, and its end could not be settled".to_owned();
+            self.tell(Happening::Lapsed { id: lease.task.to_string(), why });
+            self.forget(&lease);
+        }
     }
 
-    async fn ended(&mut self, iteration: &Iteration, outcome: &'static str, detail: Option<String>) {
+    /// A lease is not used here any more.
+    fn forget(&mut self, lease: &LeaseId) -> Option<Lease<Held, EndedIteration>> {
+        let run = self.holder.remove(lease)?;
+        self.setup.companions.iter().for_each(|companion| companion.ended(&run.run));
+        Some(run)
+    }
+
+    /// Only a settled run is put away: a daemon that is killed before settles it again, and is refused.
+    async fn put_away_run(&mut self, report: Report) {
+        let Some((record, taken)) = report.finished.run else { return };
+        let path = record.path().to_owned();
+        if let Err(error) = off_runtime(move || record.put_away(taken)).await {
+            self.tell(Happening::Trouble { problem: format!("{}: {error}", path.display()) });
+        }
+    }
+
+    fn tell_end(&mut self, iteration: &Iteration, outcome: &'static str, detail: Option<String>) {
         let id = iteration.task.id.to_string();
         let kind = iteration.task.kind.clone().unwrap_or_default();
         self.tell(Happening::Ended { id, kind, outcome, detail });
@@ -363,21 +246,17 @@ impl Manager<'_> {
         }
         self.remove_worktree(iteration);
     }
+}
 
-    /// Asks the store; none while it is away. What is neither an answer nor a refusal ends the daemon.
-    async fn ask<I>(&mut self, intent: I) -> Option<Result<I::Output, Refusal>>
-    where
-        I: Intent + Send + 'static,
-        I::Output: 'static,
-    {
-        match self.store.perform(&intent).await {
-            Ok(output) => Some(Ok(output)),
-            Err(Error::Refused(refusal)) => Some(Err(refusal)),
-            Err(error) => {
-                self.is_away = true;
-                self.trouble(error);
-                None
-            }
-        }
-    }
+/// The reason of a loop that did not pass and has no iterations left.
+fn out_of_tries(iteration: &Iteration, why: &str) -> Option<String> {
+    let most = iteration.kind.max_iterations;
+    (iteration.task.tries >= most).then(|| format!("not passed after {most} iterations: {why}"))
+}
+
+/// The report of an iteration that had passed by itself and did not pass after all.
+async fn not_passed(mut report: Report, why: String) -> Report {
+    report.iteration.note_refused(why.clone()).await;
+    report.finished.verdict = Verdict::NotPassed { why };
+    report
 }

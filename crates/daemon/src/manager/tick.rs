@@ -1,63 +1,155 @@
-//! One tick: look after what runs, re-check artifacts, see what may begin, begin it.
+//! The requests to the store, and what follows from their answers: renewals, settlements and new loops, and in a tick a
+//! look at leases, policy and artifacts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rota_core::obstacle::Wait;
 use rota_core::rank;
-use rota_core::{LeaseId, Status, Task};
-use rota_store::Store;
+use rota_core::{LeaseId, Status, Task, TaskId};
+use rota_store::Outcome;
 use rota_store::intents::claim::Grant;
-use rota_store::intents::iterate::{AwaitingArtifact, Lapsed, NoteArtifacts};
-use rota_store::intents::loops::StartedOver;
-use rota_store::intents::policy::CurrentPolicy;
+use rota_store::intents::iterate::BacklogCounts;
+use rota_store::intents::settle::Settle;
+use rota_store::intents::sync_leases::{IterationEnd, LeasesSynced, SyncLeases, SyncLoops};
 use tokio::time::Instant;
 
 use super::happening::{Happening, TickFigures};
-use super::{Manager, QUEUE, Report, Running};
+use super::{Asked, Manager, QUEUE, Report, Until};
 use crate::companion::Held;
 use crate::config::Config;
 use crate::iteration::Iteration;
+use crate::lease_holder::{Due, Lease, Request, renewal_of};
 use crate::room;
 use crate::shim::orders::{self, OrderReceiver, Orders};
 use crate::tenure::{HeldLease, Sent};
 
-/// How many tasks are looked at for their artifact in one tick.
-const ARTIFACTS: usize = 200;
 /// Open loops are counted for people as long as that takes less than such a part of the time.
 const COUNT_SHARE: u32 = 20;
 
 impl Manager<'_> {
-    pub(super) async fn tick(&mut self) {
+    /// Sends everything that is due in one request, if anything is. After this process was stopped or suspended for too long
+    /// a lease is not renewed: its shim has ended the run, and another host may have the lease.
+    pub(super) async fn send_due(&mut self) {
+        if !self.holder.may_send() {
+            return;
+        }
+        let is_tick = self.is_tick_due().await;
+        let sent = Sent::now();
+        let Due { renewals, silent, stale } = self.holder.due(sent);
+        for lease in stale {
+            self.lapse(&lease, "it was not renewed in time".to_owned());
+        }
+        for lease in silent {
+            let problem = format!("{}: its shim does not answer, so its lease is not renewed", lease.task);
+            self.tell(Happening::Trouble { problem });
+        }
+        let ends: Vec<IterationEnd> =
+            self.holder.iter().filter_map(|(_, run)| Some(self.end_of(run.end.as_ref()?))).collect();
+        if !is_tick && renewals.is_empty() && ends.is_empty() {
+            return;
+        }
+        if is_tick {
+            self.check_what_may_begin();
+        }
+        let watches = |id: &LeaseId, run: &Lease<_, _>| {
+            is_tick && run.is_held && run.end.is_none() && !renewals.contains(id)
+        };
+        let watched = self.holder.iter().filter(|(id, run)| watches(id, run));
+        let loops = SyncLoops {
+            watched: watched.map(|(id, _)| id.clone()).collect(),
+            triggered: self.triggered.clone(),
+            awaiting: is_tick.then(|| self.next_awaiting()),
+            counts: is_tick && self.setup.until == Until::Idle && self.holder.is_empty(),
+            begin: if is_tick || !ends.is_empty() { self.next() } else { self.nothing() },
+            ends,
+        };
+        self.asked = Asked {
+            ends: loops.ends.iter().map(|end| end.lease.clone()).collect(),
+            is_tick,
+            triggered: loops.triggered.clone(),
+        };
+        let steps = renewals.iter().map(renewal_of).collect();
+        let settle = Settle { call: self.setup.call.clone(), steps, then: None };
+        self.holder.send(sent, renewals, SyncLeases { settle, loops: Some(loops) });
+    }
+
+    /// Whether the next request is a tick. Reads the configuration again if its file has changed.
+    async fn is_tick_due(&mut self) -> bool {
+        let ends_when_idle = self.setup.until == Until::Idle && self.removals.is_empty();
+        let asks_if_idle = ends_when_idle && self.holder.is_empty() && self.is_idle.is_none();
+        let is_due = std::mem::take(&mut self.must_look) || asks_if_idle;
+        // All runs are being ended anyway.
+        if !is_due || self.holder.stopping().is_some() {
+            return false;
+        }
         if self.modified() != self.config_time {
             self.reload().await;
         }
-        // Whatever runs is being ended anyway.
-        if self.stopping.is_some() {
+        true
+    }
+
+    /// Goes by the answer to a request.
+    pub(super) async fn heard(&mut self, request: Request, answer: Outcome<LeasesSynced>) {
+        let Asked { ends, is_tick, triggered } = std::mem::take(&mut self.asked);
+        let synced = match answer {
+            Ok(synced) => synced,
+            Err(error) => {
+                self.must_look |= is_tick;
+                self.has_ticked |= is_tick;
+                self.trouble(error);
+                return self.give_up_ends();
+            }
+        };
+        let Some(loops) = synced.loops else {
+            self.must_look |= is_tick;
+            if let Some((index, refusal)) = synced.undone_by {
+                self.children_refused(&ends[index], &refusal).await;
+            }
             return;
-        }
-        self.check_leases().await;
-        match self.store.perform(&CurrentPolicy { call: self.setup.call.clone() }).await {
-            Ok((policy, _)) => self.policy = policy,
-            Err(error) => return self.trouble(error),
-        }
-        self.check_artifacts().await;
-        self.check_what_may_begin();
-        loop {
-            let sent = Sent::now();
-            let Some(begin) = self.next(0) else { break };
-            let begun = match self.store.perform(&begin).await {
-                Ok(begun) => begun,
-                Err(error) => return self.trouble(error),
-            };
-            // Where worktrees were the limit, kinds without one may still begin.
-            let is_capped = self.is_capped(begun.granted.len());
-            self.note_held_back(begun.held_back);
-            self.begin(begun.granted, sent).await;
-            if !is_capped {
-                break;
+        };
+        self.triggered.retain(|task| !triggered.contains(task));
+        for (lease, step) in request.leases.into_iter().zip(synced.settled.steps) {
+            match step {
+                Ok(task) => self.holder.renewed(&lease, &task, request.sent),
+                Err(refusal) => self.lapse(&lease, refusal.to_string()),
             }
         }
+        for (lease, status) in loops.lapsed {
+            let why = status.map_or("it is gone".to_owned(), |status| format!("it is {status} now"));
+            self.lapse(&lease, why);
+        }
+        self.must_look |= self.policy.version != loops.policy.version;
+        self.policy = loops.policy;
+        let mut reasons = loops.started_over;
+        let had_ends = !ends.is_empty();
+        for (lease, ended) in ends.iter().zip(loops.ends) {
+            self.settled(lease, ended, request.sent, reasons.remove(&lease.task)).await;
+        }
+        let granted = synced.settled.granted;
+        self.must_look |= had_ends && granted.is_empty();
+        let began = !granted.is_empty();
+        self.begin(granted, request.sent, reasons);
+        if is_tick {
+            self.note_held_back(loops.held_back.unwrap_or_default());
+            self.look_for_artifacts(loops.awaiting).await;
+            self.note_tick(loops.counts.filter(|_| !began)).await;
+            let took = request.sent.at.elapsed();
+            self.setup.companions.iter().for_each(|companion| companion.ticked(took));
+        }
+    }
+
+    /// A tick is over, unless it found artifacts: the next request is still part of it. The backlog was counted if no lease
+    /// is held.
+    async fn note_tick(&mut self, counts: Option<BacklogCounts>) {
+        if !self.triggered.is_empty() {
+            return;
+        }
         self.has_ticked = true;
+        if let Some(counts) = counts {
+            let is_held = self.is_held_back && counts.runnable > 0;
+            self.is_idle = Some(counts.cooling_until.is_none() && counts.active.is_empty() && !is_held);
+        }
         if std::mem::take(&mut self.has_news) || self.setup.verbose {
             self.tell_tick().await;
         }
@@ -74,7 +166,7 @@ impl Manager<'_> {
             self.pending = Some((now + (now - start) * COUNT_SHARE, open));
         }
         let selected = std::mem::take(&mut self.begun);
-        let running = self.running.len().saturating_sub(selected);
+        let running = self.holder.len().saturating_sub(selected);
         let figures = TickFigures {
             pending: open + selected as u64,
             runnable: counts.runnable + selected as u64,
@@ -106,53 +198,6 @@ impl Manager<'_> {
         self.upstream_waits = waits;
     }
 
-    /// A loop that was paused, cancelled, deleted or granted elsewhere is stopped at once.
-    async fn check_leases(&mut self) {
-        let leases: Vec<LeaseId> =
-            self.running.iter().filter(|(_, run)| !run.is_lapsed).map(|(lease, _)| lease.clone()).collect();
-        if leases.is_empty() {
-            return;
-        }
-        match self.store.perform(&Lapsed { call: self.setup.call.clone(), leases }).await {
-            Ok(lapsed) => {
-                for (lease, status) in lapsed {
-                    let why = status.map_or("it is gone".to_owned(), |status| format!("it is {status} now"));
-                    self.lapse(&lease, why);
-                }
-            }
-            Err(error) => self.trouble(error),
-        }
-    }
-
-    /// Looks at the next few tasks that wait for an artifact.
-    async fn check_artifacts(&mut self) {
-        let look = AwaitingArtifact {
-            call: self.setup.call.clone(),
-            queue: QUEUE.to_owned(),
-            after_seq: self.artifacts_after,
-            limit: ARTIFACTS,
-        };
-        let waiting = match self.store.perform(&look).await {
-            Ok(waiting) => waiting,
-            Err(error) => return self.trouble(error),
-        };
-        self.artifacts_after = match waiting.last() {
-            Some(last) if waiting.len() == ARTIFACTS => last.seq,
-            _ => 0,
-        };
-        let is_here = |host: &Option<String>| host.as_ref().is_none_or(|host| *host == self.setup.host);
-        let waiting: Vec<Task> = waiting.into_iter().filter(|task| is_here(&task.host)).collect();
-        let Some(parents) = self.places_of_parents(&waiting).await else { return };
-        let triggered = self.with_artifact(waiting, parents).await;
-        if triggered.is_empty() {
-            return;
-        }
-        let note = NoteArtifacts { call: self.setup.call.clone(), triggered };
-        if let Err(error) = self.store.perform(&note).await {
-            self.trouble(error);
-        }
-    }
-
     /// Notes the kinds that have a runner, none of them while the disk of this host is nearly full. Free worktrees and the
     /// limits of upstreams are counted when loops are granted.
     fn check_what_may_begin(&mut self) {
@@ -181,8 +226,8 @@ impl Manager<'_> {
         });
     }
 
-    /// Starts what was granted.
-    pub(super) async fn begin(&mut self, granted: Vec<Grant>, sent: Sent) {
+    /// Starts what was granted. `reasons` say why loops were started over.
+    fn begin(&mut self, granted: Vec<Grant>, sent: Sent, mut reasons: BTreeMap<TaskId, String>) {
         self.begun += granted.len();
         self.has_news |= !granted.is_empty();
         for grant in granted {
@@ -193,13 +238,13 @@ impl Manager<'_> {
             let age_ms = now.get().saturating_sub(task.created_at.get());
             let kind = task.kind.clone().unwrap_or_default();
             self.tell(Happening::Selected { id: task.id.to_string(), kind, priority, age_ms });
-            self.start(task, sent).await;
+            let reason = reasons.remove(&task.id);
+            self.start(task, sent, reason);
         }
     }
 
     /// Starts an iteration in a task of its own.
-    pub(super) async fn start(&mut self, task: Task, sent: Sent) {
-        let started_over = self.why_started_over(&task).await;
+    pub(super) fn start(&mut self, task: Task, sent: Sent, started_over: Option<String>) {
         let lease = HeldLease::of(&task, sent);
         let (id, title, number) = (task.id.to_string(), task.title.clone(), task.iteration);
         let kind = task.kind.clone().unwrap_or_default();
@@ -220,22 +265,6 @@ impl Manager<'_> {
         });
     }
 
-    /// The reason given when a loop was started over; none for one that was not, whose tries are its iterations.
-    async fn why_started_over(&mut self, task: &Task) -> Option<String> {
-        if task.iteration == task.tries {
-            return None;
-        }
-        let look = StartedOver { call: self.setup.call.clone(), id: task.id.clone() };
-        match self.store.perform(&look).await {
-            Ok(reason) => reason,
-            // It costs the agent a hint, not the loop its run.
-            Err(error) => {
-                self.trouble(error);
-                None
-            }
-        }
-    }
-
     /// Looks after a lease from now on.
     pub(super) fn take_up(&mut self, task: Task, lease: HeldLease) -> Option<(Iteration, OrderReceiver)> {
         let id = task.lease()?;
@@ -251,7 +280,8 @@ impl Manager<'_> {
             let variables = companion.begun(&held);
             environment.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
         }
-        let (orders, told) = orders::channel(Orders { until: lease.tenure, end: self.stopping, ping: 0 });
+        let (orders, told) =
+            orders::channel(Orders { until: lease.tenure, end: self.holder.stopping(), ping: 0 });
         let iteration = Iteration {
             lease: id.clone(),
             kind,
@@ -264,8 +294,8 @@ impl Manager<'_> {
             started_over: None,
             task,
         };
-        let run = Running { orders, started: Instant::now(), held, lease, is_lapsed: false };
-        self.running.insert(id, run);
+        self.is_idle = None;
+        self.holder.insert(id, orders, lease, held, None);
         Some((iteration, told))
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rota_core::select::WorktreeLimit;
 use tokio::task::JoinError;
 
+use super::Manager;
 use super::happening::Happening;
-use super::{Manager, Running};
 use crate::files::off_runtime;
 use crate::iteration::Iteration;
 use crate::worktree;
@@ -25,31 +26,19 @@ pub(super) struct Removal {
 impl Manager<'_> {
     /// How many more worktrees may be used. Those of loops that run count, and those that are being removed.
     pub(super) fn free_worktrees(&self) -> usize {
-        let uses_one = |run: &&Running| {
-            let kind = run.held.task.kind.as_deref().unwrap_or_default();
-            self.config.kind(kind).worktree
-        };
-        let in_use = self.running.values().filter(uses_one).count() + self.removals.len();
+        let kinds = self.holder.iter().map(|(_, run)| run.run.task.kind.as_deref().unwrap_or_default());
+        let in_use = kinds.filter(|kind| self.config.kind(kind).worktree).count() + self.removals.len();
         (self.config.max_worktrees as usize).saturating_sub(in_use)
     }
 
-    /// The kinds that may begin now, and how many loops of them, if `given_back` worktrees were free besides. Where loops
-    /// with a worktree are among them, no more than there are free worktrees: whichever are chosen, the ceiling holds.
-    pub(super) fn under_worktree_ceiling(&self, limit: usize, given_back: usize) -> (usize, Vec<String>) {
-        let has_worktree = |kind: &String| self.config.kind(kind).worktree;
-        if !self.kinds.iter().any(has_worktree) {
-            return (limit, self.kinds.clone());
+    /// The same as a limit on grants.
+    pub(super) fn worktree_limit(&self) -> WorktreeLimit {
+        let kinds = self.kinds.iter().filter(|kind| self.config.kind(kind).worktree);
+        WorktreeLimit {
+            kinds: kinds.cloned().collect(),
+            ceiling: self.config.max_worktrees,
+            left: u32::try_from(self.free_worktrees()).unwrap_or(u32::MAX),
         }
-        match self.free_worktrees() + given_back {
-            0 => (limit, self.kinds.iter().filter(|kind| !has_worktree(kind)).cloned().collect()),
-            free => (limit.min(free), self.kinds.clone()),
-        }
-    }
-
-    /// Whether so many grants were all that the ceiling let through. Asked before they are begun.
-    pub(super) fn is_capped(&self, granted: usize) -> bool {
-        let left = self.slots().saturating_sub(self.running.len());
-        granted > 0 && granted < left && self.under_worktree_ceiling(left, 0).0 == granted
     }
 
     /// Saves and removes the worktree of a loop that has ended, beside everything else.

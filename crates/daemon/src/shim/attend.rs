@@ -93,6 +93,11 @@ impl Shims {
     pub fn of_this_program(rota: &Path) -> io::Result<Self> {
         let ours = Path::new("/proc/self/exe");
         let program = if ours.exists() { ours.to_owned() } else { std::env::current_exe()? };
+        Self::started_by(program, rota)
+    }
+
+    /// By another program.
+    pub(crate) fn started_by(program: PathBuf, rota: &Path) -> io::Result<Self> {
         let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         let nursery = Arc::new(Nursery::start(program)?);
         // Resolved once: from here on no part of the path may be a link.

@@ -1,15 +1,15 @@
 //! `rota work`: claims, runs a command for each task, keeps the leases, settles by exit codes, goes on.
 //!
-//! One owner knows what is under way. It asks the store for everything that is due in one transaction, a turn: outcomes,
-//! renewals and new tasks; while a turn is on its way it goes on listening to signals and to commands that end, so a
-//! store that is busy or away holds up nobody, and what ends meanwhile shares the next turn. Each command runs in a task
-//! of its own and reports its end.
+//! One owner knows what is under way. Its [`LeaseHolder`] asks the store for everything that is due in one transaction:
+//! outcomes, renewals and new tasks. While a request is in flight the owner goes on listening to signals and to commands
+//! that end, so a store that is busy or away holds up nobody, and ends that come meanwhile share the next request. Each
+//! command runs in a task of its own and reports its end.
 //!
 //! A `rota work` that is killed settles nothing: each command's shim ends it when nobody renews its lease, and the tasks
 //! are granted again.
 
+mod exchange;
 mod job;
-mod turn;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -28,14 +28,14 @@ use tokio::time::Instant;
 
 use crate::changes::{Changes, at};
 use crate::companion::{Companion, Held};
+use crate::lease_holder::LeaseHolder;
 use crate::runner::environment::Environment;
 use crate::runner::terminate::Urgency;
 use crate::shim::attend::Shims;
-use crate::shim::orders::{self, OrderSender, Orders};
-use crate::signals::{Hangup, PARTING, Signals};
+use crate::shim::orders::{self, Orders};
+use crate::signals::{Hangup, Signals};
 use crate::tenure::{HeldLease, Sent};
 use job::JobEnd;
-use turn::Turn;
 use verdict::Verdict;
 
 /// How long we wait to be told of new work before looking for ourselves.
@@ -145,29 +145,8 @@ pub struct Summary {
     pub interrupted: bool,
 }
 
-/// A command under way, or one that has ended and is not settled yet.
-struct Running {
-    orders: OrderSender,
-    started: Instant,
-    lease: HeldLease,
-    /// As companions know it, once they were told.
-    known_as: Option<Held>,
-    /// Whether the lease is still ours to renew and to settle.
-    is_held: bool,
-    end: Option<Verdict>,
-}
-
-impl Running {
-    /// The lease was granted or renewed.
-    fn extend(&mut self, lease: HeldLease) {
-        self.lease = lease;
-        self.orders.extend(lease.tenure);
-    }
-
-    fn stop(&self, urgency: Urgency) {
-        self.orders.end(urgency);
-    }
-}
+/// As companions know each run, once they were told, and how the command ended.
+type Holder = LeaseHolder<Option<Held>, Verdict>;
 
 /// The owner of what is under way.
 struct Worker<'a> {
@@ -175,7 +154,7 @@ struct Worker<'a> {
     store: AnyStore,
     render: &'a dyn Fn(&Grant) -> String,
     tell: &'a mut dyn FnMut(Progress),
-    running: BTreeMap<LeaseId, Running>,
+    holder: Holder,
     give_up_after: Option<u32>,
     /// How often each task failed here.
     failures: BTreeMap<TaskId, u32>,
@@ -184,12 +163,9 @@ struct Worker<'a> {
     ends: mpsc::UnboundedSender<(LeaseId, JobEnd)>,
     /// Whether there may be something to claim.
     look: bool,
-    /// While the store does not answer: not before, and how long to wait the next time.
-    patience: (Instant, Duration),
+    /// How many tasks the request in flight claims.
+    claimed: usize,
     summary: Summary,
-    stopping: Option<Urgency>,
-    /// When a store that does not answer is no longer waited for, once we were told to stop.
-    stop_by: Option<Instant>,
     failed: Option<Error>,
 }
 
@@ -209,31 +185,27 @@ pub async fn run(
     let (ends, mut ended) = mpsc::unbounded_channel();
     let mut worker = Worker {
         work,
+        holder: LeaseHolder::new(store.clone()),
         store,
         render,
         tell,
-        running: BTreeMap::new(),
         give_up_after,
         failures: BTreeMap::new(),
         cooling: BTreeMap::new(),
         ends,
         look: true,
-        patience: (Instant::now(), turn::FIRST_WAIT),
+        claimed: 0,
         summary: Summary::default(),
-        stopping: None,
-        stop_by: None,
         failed: None,
     };
-    let mut under_way: Option<Turn> = None;
     loop {
-        if under_way.is_none() {
-            under_way = worker.begin_turn();
-        }
-        if under_way.is_none() && worker.is_finished() {
+        worker.send_due();
+        let is_free = worker.holder.is_free();
+        if is_free && worker.is_finished() {
             break;
         }
-        let is_free = under_way.is_none();
         let moment = worker.next_moment();
+        let has_room = worker.room() > 0;
         tokio::select! {
             Some((lease, end)) = ended.recv() => {
                 worker.ended(lease, end);
@@ -241,14 +213,10 @@ pub async fn run(
                     worker.ended(lease, end);
                 }
             }
-            answer = turn::answer(&mut under_way) => {
-                if let Some(turn) = under_way.take() {
-                    worker.heard(turn, answer).await;
-                }
-            }
+            (request, answer) = worker.holder.answer() => worker.heard(request, answer).await,
             urgency = signals.next() => worker.stop(urgency),
             () = at(moment), if is_free => {}
-            () = changes.wait(POLL), if is_free && worker.room() > 0 => worker.look = true,
+            () = changes.wait(POLL), if is_free && has_room => worker.look = true,
         }
     }
     match worker.failed {
@@ -272,24 +240,20 @@ async fn give_up_after(store: &AnyStore, work: &Work) -> Outcome<Option<u32>> {
 impl Worker<'_> {
     /// Places for new commands.
     fn room(&self) -> usize {
-        let taken = self.running.values().filter(|job| job.end.is_none()).count();
-        if self.stopping.is_some() { 0 } else { self.work.jobs.saturating_sub(taken) }
+        let taken = self.holder.iter().filter(|(_, job)| job.end.is_none()).count();
+        if self.holder.stopping().is_some() { 0 } else { self.work.jobs.saturating_sub(taken) }
     }
 
     /// Nothing under way, and nothing to wait for.
     fn is_finished(&self) -> bool {
         let has_all = self.work.until_empty && !self.look && self.cooling.is_empty();
-        self.running.is_empty() && (self.stopping.is_some() || has_all)
+        self.holder.is_empty() && (self.holder.stopping().is_some() || has_all)
     }
 
     /// When there is something to do that nobody tells us of.
     fn next_moment(&self) -> Option<Instant> {
-        let unsettled = self.running.values().any(|job| job.end.is_some()) || (self.look && self.room() > 0);
-        let renewals = self.running.values().filter(|job| job.is_held && job.end.is_none());
-        let renewals = renewals.map(|job| job.orders.next_step_at(&job.lease));
-        let due = renewals.chain(self.cooling.values().copied()).min();
-        let due = if unsettled { Some(self.patience.0) } else { due };
-        due.map(|moment| moment.max(self.patience.0))
+        let cooled = self.cooling.values().copied().min();
+        self.holder.next_moment(self.look && self.room() > 0, cooled)
     }
 
     /// Starts the command of a granted task. When we are stopping, the task goes back instead; one whose commands
@@ -299,9 +263,10 @@ impl Worker<'_> {
         let Some(lease) = task.lease() else { return };
         self.cooling.remove(&task.id);
         let held = HeldLease::of(task, sent);
-        let (orders, told) = orders::channel(Orders { until: held.tenure, end: self.stopping, ping: 0 });
+        let (orders, told) =
+            orders::channel(Orders { until: held.tenure, end: self.holder.stopping(), ping: 0 });
         let failures = self.failures.get(&task.id).copied().unwrap_or(0);
-        let end = if self.stopping.is_some() {
+        let end = if self.holder.stopping().is_some() {
             Some(Verdict::interrupted(&lease))
         } else if self.give_up_after.is_some_and(|most| failures >= most) {
             let last = task.fail_reason.as_deref().unwrap_or("reported by the command");
@@ -337,20 +302,19 @@ impl Worker<'_> {
             });
             (self.tell)(Progress::Started { lease: lease.clone(), title: task.title.to_string() });
         }
-        let running = Running { orders, started: Instant::now(), lease: held, known_as, is_held: true, end };
-        self.running.insert(lease, running);
+        self.holder.insert(lease, orders, held, known_as, end);
     }
 
     /// A lease is not used here any more.
     fn forget(&mut self, lease: &LeaseId) {
-        if let Some(known) = self.running.remove(lease).and_then(|job| job.known_as) {
+        if let Some(known) = self.holder.remove(lease).and_then(|job| job.run) {
             self.work.companions.iter().for_each(|companion| companion.ended(&known));
         }
     }
 
-    /// A command has ended; the next turn settles it.
+    /// A command has ended; the next request settles it.
     fn ended(&mut self, lease: LeaseId, end: JobEnd) {
-        let Some(job) = self.running.get_mut(&lease) else { return };
+        let Some(job) = self.holder.get_mut(&lease) else { return };
         if !job.is_held {
             self.forget(&lease);
             self.look = true;
@@ -371,7 +335,7 @@ impl Worker<'_> {
 
     /// A task that only ever fails would be claimed again and again where the policy sets no limit.
     fn count_failure(&mut self, lease: &LeaseId) {
-        let Some(verdict) = self.running.get_mut(lease).and_then(|job| job.end.as_mut()) else { return };
+        let Some(verdict) = self.holder.get_mut(lease).and_then(|job| job.end.as_mut()) else { return };
         if verdict.outcome != verdict::FAILED {
             return;
         }
@@ -389,15 +353,11 @@ impl Worker<'_> {
     }
 
     fn wind_down(&mut self, urgency: Urgency) {
-        let commands = self.running.values().filter(|job| job.end.is_none()).count();
-        if self.stopping.is_none() && commands > 0 {
+        let has_commands = self.holder.iter().any(|(_, job)| job.end.is_none());
+        if self.holder.stopping().is_none() && has_commands {
             (self.tell)(Progress::Stopping);
         }
-        self.stopping = self.stopping.max(Some(urgency));
-        self.stop_by.get_or_insert_with(|| Instant::now() + PARTING);
-        for job in self.running.values() {
-            job.stop(urgency);
-        }
+        self.holder.stop(urgency);
     }
 
     fn count(&mut self, outcome: &'static str) {

@@ -118,8 +118,8 @@ impl Batch<'_> {
             BatchCall::Add(add) => add.tasks.first().map(|task| task.queue.as_str()),
             _ => None,
         });
-        let reads =
-            Prefetch { scope: first.scope(), settle: &settle, add: &add, add_queue: first_added, claim };
+        let scope = first.scope();
+        let reads = Prefetch { scope, settle: &settle, add: &add, add_queue: first_added, look: &[], claim };
         tx.prefetch(&reads).await
     }
 }

@@ -270,17 +270,24 @@ impl Intent for EndLimited {
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
         tx.share_edges(&self.call.scope).await?;
         let cx = Cx::open(tx, &self.call).await?;
-        let row = find_task(tx, &cx, &self.lease.task).await?;
+        self.run_in(tx, &cx).await
+    }
+}
+
+impl EndLimited {
+    /// Carries it out inside a transaction. A refusal has changed nothing.
+    pub(super) async fn run_in<T: Tx>(&self, tx: &mut T, cx: &Cx) -> Outcome<(Task, NotedLimit)> {
+        let row = find_task(tx, cx, &self.lease.task).await?;
         let before = tx.block(&self.upstream).await?;
         let began_at = row.task.started_at;
-        let noted = noted(&cx, &self.upstream, before.as_ref(), began_at, self.retry_after_ms);
+        let noted = noted(cx, &self.upstream, before.as_ref(), began_at, self.retry_after_ms);
         let limit = RateLimit {
             blocked_until: noted.block.blocked_until.filter(|_| noted.block.holds(cx.now)),
-            backoff: Some(backoff_of(&cx)),
+            backoff: Some(backoff_of(cx)),
             others_succeed: before.is_some_and(|row| row.last_success().is_some()),
         };
         let command = Command::RateLimit { caller: Caller::lease(self.lease.clone()), limit };
-        let task = write::step_or_refuse(tx, &cx, &row, &command).await?.task;
+        let task = write::step_or_refuse(tx, cx, &row, &command).await?.task;
         tx.set_block(&noted.block).await?;
         Ok((task, noted))
     }

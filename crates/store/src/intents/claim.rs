@@ -9,7 +9,7 @@ use rota_core::glob::Globs;
 use rota_core::obstacle::{self, Obstacle, Reason, Viewer};
 use rota_core::policy::{QueuePolicy, Reclaim};
 use rota_core::rank::{self, Rankable};
-use rota_core::select::{self, Candidate, Room};
+use rota_core::select::{self, Candidate, Room, WorktreeLimit};
 use rota_core::transition::{self, Command};
 use rota_core::{Refusal, Task, TaskId};
 
@@ -81,6 +81,8 @@ impl Claim {
             limit,
             host: self.host.as_deref(),
             category: self.wanted.category.as_deref(),
+            only_kinds: None,
+            blocks: false,
         }
     }
 }
@@ -134,11 +136,13 @@ pub(super) struct How<'a> {
     pub upstreams: Option<&'a Upstreams>,
     /// Looks whether a task's artifact is still there; none where it is not looked for.
     pub artifacts: Option<&'a ArtifactCheck>,
+    /// The limit on worktrees of the host that asks.
+    pub worktrees: Option<&'a WorktreeLimit>,
 }
 
 impl How<'_> {
     fn plainly(command: Command) -> Self {
-        Self { command, only_kinds: None, upstreams: None, artifacts: None }
+        Self { command, only_kinds: None, upstreams: None, artifacts: None, worktrees: None }
     }
 }
 
@@ -154,6 +158,11 @@ impl ArtifactCheck {
         Self(Arc::new(is_there))
     }
 
+    /// Whether the artifact of a task is there, given its parent.
+    pub(super) fn is_there(&self, task: &Task, parent: Option<&Task>) -> bool {
+        (self.0)(task, parent)
+    }
+
     /// Those of some tasks whose artifact is gone.
     async fn missing<T: Tx>(&self, tx: &mut T, cx: &Cx, rows: &[Row]) -> Result<Vec<Row>, Fault> {
         let triggered: Vec<&Row> = rows.iter().filter(|row| row.task.triggered_by.is_some()).collect();
@@ -163,7 +172,7 @@ impl ArtifactCheck {
             let parents = parents.iter().map(|row| &row.task);
             parents.into_iter().find(|parent| Some(&parent.id) == task.parent.as_ref())
         };
-        let is_missing = |row: &&&Row| !(self.0)(&row.task, parent(&row.task));
+        let is_missing = |row: &&&Row| !self.is_there(&row.task, parent(&row.task));
         Ok(triggered.iter().filter(is_missing).map(|row| (*row).clone()).collect())
     }
 }
@@ -228,7 +237,7 @@ pub(super) async fn select_next<T: Tx>(
     let_in(tx, cx, queue).await?;
     let counted = Room::is_bounded_by(policy) || how.upstreams.is_some();
     let active = if counted { tx.active_by_kind(queue.key).await? } else { BTreeMap::new() };
-    let mut room = Room::new(policy, active);
+    let mut room = Room::new(policy, active).with_worktrees(how.worktrees.cloned());
     if let Some(upstreams) = how.upstreams {
         let mut kinds: Vec<&str> = how.only_kinds.into_iter().flatten().map(String::as_str).collect();
         kinds.extend(given_back.iter().filter_map(|row| row.task.kind.as_deref()));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_trait::async_trait;
 use rota_core::event::EventKind;
 use rota_core::obstacle::Wait;
+use rota_core::select::WorktreeLimit;
 use rota_core::transition::{self, Command};
 use rota_core::{Caller, Json, LeaseId, Refusal, Status, Task, TaskId, UnixMillis};
 
@@ -12,9 +13,9 @@ use super::add::{NewTask, add_all, inheriting};
 use super::claim::{ArtifactCheck, Claim, Grant, How, grant_by, grant_with_room};
 use super::upstreams::Upstreams;
 use super::{Call, Cx, blocks, edges, find_queue, find_task, lease_token, write};
-use crate::fault::{Error, Outcome};
+use crate::fault::{Error, Fault, Outcome};
 use crate::store::{Access, Intent};
-use crate::tx::{AnyTx, Filter, Row, Tx};
+use crate::tx::{AnyTx, ClaimReads, Filter, Prefetch, Row, Tx};
 
 /// Grants loops and begins their first iteration, in one transaction: a crash before it returns leaves all of it or
 /// nothing, so that a number is never used twice.
@@ -30,6 +31,8 @@ pub struct Begin {
     pub upstreams: Upstreams,
     /// Looks for the artifacts of what is chosen.
     pub artifacts: Option<ArtifactCheck>,
+    /// How many more loops with a worktree the claim's host takes; none for any number.
+    pub worktrees: Option<WorktreeLimit>,
 }
 
 /// What [`Begin`] granted, and what held others back.
@@ -44,7 +47,7 @@ pub struct Begun {
 impl Begin {
     /// Loops of these kinds, whatever upstreams they use, without a look at their artifacts.
     pub fn new(claim: Claim, kinds: Vec<String>, binds_host: bool) -> Self {
-        Self { claim, kinds, binds_host, upstreams: Upstreams::default(), artifacts: None }
+        Self { claim, kinds, binds_host, upstreams: Upstreams::default(), artifacts: None, worktrees: None }
     }
 
     pub(super) fn how(&self) -> How<'_> {
@@ -54,7 +57,13 @@ impl Begin {
             only_kinds: Some(&self.kinds),
             upstreams: Some(&self.upstreams),
             artifacts: self.artifacts.as_ref(),
+            worktrees: self.worktrees.as_ref(),
         }
+    }
+
+    /// The reads that it makes after the queue's row is locked.
+    pub(super) fn reads(&self) -> ClaimReads<'_> {
+        ClaimReads { only_kinds: Some(&self.kinds), blocks: true, ..self.claim.reads() }
     }
 }
 
@@ -63,6 +72,10 @@ impl Intent for Begin {
     type Output = Begun;
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Begun> {
+        if self.claim.call.now.is_none() {
+            let claim = Some(self.reads());
+            tx.prefetch(&Prefetch { scope: &self.claim.call.scope, claim, ..Prefetch::default() }).await?;
+        }
         let (cx, queue) = Cx::open_for_grant(tx, &self.claim.call, &self.claim.queue).await?;
         let (granted, room) = grant_with_room(tx, &cx, &self.claim, queue, &self.how()).await?;
         Ok(Begun { granted, held_back: room.all_upstream_waits() })
@@ -83,8 +96,8 @@ pub struct Complete {
     pub upstream: Option<String>,
     /// What it leaves to be done. One that exists as invalidated under the same parent is revived.
     pub children: Vec<NewTask>,
-    /// Children that waited for an artifact which is there now.
-    pub triggered: Vec<TaskId>,
+    /// Looks for the artifacts that its children wait for.
+    pub artifacts: Option<ArtifactCheck>,
     /// What to begin afterwards.
     pub then: Option<Begin>,
 }
@@ -105,30 +118,68 @@ impl Intent for Complete {
     type Output = Completed;
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Completed> {
-        if self.children.iter().any(|child| !child.deps.is_empty()) {
-            tx.lock_edges(&self.call.scope).await?;
-        } else {
-            tx.share_edges(&self.call.scope).await?;
-        }
+        self.lock_edges(tx).await?;
         let (cx, queue) = match &self.then {
             Some(begin) => Cx::open_for_grant(tx, &self.call, &begin.claim.queue).await?,
             None => (Cx::open(tx, &self.call).await?, None),
         };
-        let parent = find_task(tx, &cx, &self.lease.task).await?;
-        let caller = Caller { agent: None, lease: Some(self.lease.clone()) };
-        let done = Command::Done { caller, result: self.result.clone() };
-        let task = write::step_or_refuse(tx, &cx, &parent, &done).await?.task;
-        if let Some(upstream) = &self.upstream {
-            blocks::note_success(tx, &cx, upstream, task.started_at).await?;
-        }
-        let children = self.add_children(tx, &cx, &task).await?;
-        note_artifacts(tx, &cx, &self.triggered).await?;
+        let (task, children) = self.run_in(tx, &cx).await??;
         let granted = match &self.then {
             Some(begin) => grant_by(tx, &cx, &begin.claim, queue, &begin.how()).await?,
             None => Vec::new(),
         };
         Ok(Completed { task, children, granted })
     }
+}
+
+impl Complete {
+    /// Takes the lock on edges that its children need.
+    async fn lock_edges<T: Tx>(&self, tx: &mut T) -> Result<(), Fault> {
+        if self.writes_edges() {
+            tx.lock_edges(&self.call.scope).await
+        } else {
+            tx.share_edges(&self.call.scope).await
+        }
+    }
+
+    /// Whether its children have blockers.
+    pub(super) fn writes_edges(&self) -> bool {
+        self.children.iter().any(|child| !child.deps.is_empty())
+    }
+
+    /// Completes the loop and adds its children, inside a transaction that has the lock on edges. The inner refusal has
+    /// changed nothing. After an outer one the transaction must not be committed.
+    pub(super) async fn run_in<T: Tx>(
+        &self,
+        tx: &mut T,
+        cx: &Cx,
+    ) -> Outcome<Result<(Task, Vec<Task>), Refusal>> {
+        let Some(parent) = tx.task(&cx.scope, &self.lease.task).await? else {
+            return Ok(Err(Refusal::TaskNotFound { id: self.lease.task.clone() }));
+        };
+        let done = Command::Done { caller: Caller::lease(self.lease.clone()), result: self.result.clone() };
+        let task = match write::step(tx, cx, &parent, &done).await? {
+            Ok(row) => row.task,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        if let Some(upstream) = &self.upstream {
+            blocks::note_success(tx, cx, upstream, task.started_at).await?;
+        }
+        let children = self.add_children(tx, cx, &task).await?;
+        if let Some(check) = &self.artifacts {
+            let rows = tx.children(&cx.scope, &task.id).await?;
+            let awaiting = rows.into_iter().map(|row| row.task).filter(awaits_artifact);
+            let found: Vec<TaskId> =
+                awaiting.filter(|child| check.is_there(child, Some(&task))).map(|child| child.id).collect();
+            note_artifacts(tx, cx, &found).await?;
+        }
+        Ok(Ok((task, children)))
+    }
+}
+
+/// Whether a task waits for an artifact that was not seen yet.
+fn awaits_artifact(task: &Task) -> bool {
+    task.triggered_by.is_some() && !task.artifact_present
 }
 
 impl Complete {
@@ -275,26 +326,7 @@ async fn replace_edges<T: Tx>(tx: &mut T, cx: &Cx, child: &NewTask) -> Outcome<T
 }
 
 /// Notes that artifacts are there which tasks waited for.
-#[derive(Clone, Debug)]
-pub struct NoteArtifacts {
-    /// Where, when, who.
-    pub call: Call,
-    /// The tasks.
-    pub triggered: Vec<TaskId>,
-}
-
-#[async_trait]
-impl Intent for NoteArtifacts {
-    type Output = ();
-
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<()> {
-        tx.share_edges(&self.call.scope).await?;
-        let cx = Cx::open(tx, &self.call).await?;
-        note_artifacts(tx, &cx, &self.triggered).await
-    }
-}
-
-async fn note_artifacts<T: Tx>(tx: &mut T, cx: &Cx, triggered: &[TaskId]) -> Outcome<()> {
+pub(super) async fn note_artifacts<T: Tx>(tx: &mut T, cx: &Cx, triggered: &[TaskId]) -> Outcome<()> {
     for row in tx.lock_tasks(&cx.scope, triggered).await? {
         if row.task.artifact_present || row.task.status != Status::Open {
             continue;
@@ -307,59 +339,6 @@ async fn note_artifacts<T: Tx>(tx: &mut T, cx: &Cx, triggered: &[TaskId]) -> Out
             .map_err(Error::Fault)?;
     }
     Ok(())
-}
-
-/// Open tasks that wait for an artifact, in the order they were added.
-#[derive(Clone, Debug)]
-pub struct AwaitingArtifact {
-    /// Where, when, who.
-    pub call: Call,
-    /// Which queue.
-    pub queue: String,
-    /// Only those added after this one.
-    pub after_seq: u64,
-    /// At most so many.
-    pub limit: usize,
-}
-
-#[async_trait]
-impl Intent for AwaitingArtifact {
-    type Output = Vec<Task>;
-
-    fn access(&self) -> Access {
-        Access::Read
-    }
-
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Task>> {
-        let cx = Cx::open(tx, &self.call).await?;
-        let Some(queue) = find_queue(tx, &cx, &self.queue).await? else { return Ok(Vec::new()) };
-        let rows = tx.awaiting_artifact(queue.key, self.after_seq, self.limit).await?;
-        Ok(rows.into_iter().map(|row| row.task).collect())
-    }
-}
-
-/// The children of a loop that wait for an artifact of it.
-#[derive(Clone, Debug)]
-pub struct ChildrenAwaiting {
-    /// Where, when, who.
-    pub call: Call,
-    /// The loop.
-    pub parent: TaskId,
-}
-
-#[async_trait]
-impl Intent for ChildrenAwaiting {
-    type Output = Vec<Task>;
-
-    fn access(&self) -> Access {
-        Access::Read
-    }
-
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Vec<Task>> {
-        let rows = tx.children(&self.call.scope, &self.parent).await?.into_iter();
-        let waits = |task: &Task| task.triggered_by.is_some() && !task.artifact_present;
-        Ok(rows.map(|row| row.task).filter(waits).collect())
-    }
 }
 
 /// Some tasks as they are; an id that is not there is left out.
@@ -385,39 +364,6 @@ impl Intent for Tasks {
     }
 }
 
-/// Those of some leases that are held no longer: expired and granted again, settled, paused, cancelled, deleted.
-#[derive(Clone, Debug)]
-pub struct Lapsed {
-    /// Where, when, who.
-    pub call: Call,
-    /// The leases.
-    pub leases: Vec<LeaseId>,
-}
-
-#[async_trait]
-impl Intent for Lapsed {
-    type Output = Vec<(LeaseId, Option<Status>)>;
-
-    fn access(&self) -> Access {
-        Access::Read
-    }
-
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Self::Output> {
-        let ids: Vec<TaskId> = self.leases.iter().map(|lease| lease.task.clone()).collect();
-        let rows = tx.tasks(&self.call.scope, &ids).await?;
-        let tasks: BTreeMap<TaskId, Task> =
-            rows.into_iter().map(|row| (row.task.id.clone(), row.task)).collect();
-        let mut lapsed = Vec::new();
-        for lease in &self.leases {
-            let task = tasks.get(&lease.task);
-            if task.and_then(Task::lease).as_ref() != Some(lease) {
-                lapsed.push((lease.clone(), task.map(|task| task.status)));
-            }
-        }
-        Ok(lapsed)
-    }
-}
-
 /// How many loops there are, for people: those that are open, and those of them that nothing holds back.
 #[derive(Clone, Debug)]
 pub struct Backlog {
@@ -439,20 +385,30 @@ impl Intent for Backlog {
 
     async fn run(&self, tx: &mut AnyTx) -> Outcome<BacklogCounts> {
         let cx = Cx::open(tx, &self.call).await?;
-        let Some(queue) = find_queue(tx, &cx, &self.queue).await? else {
-            return Ok(BacklogCounts::default());
-        };
-        let mut by_status: BTreeMap<Status, u64> = BTreeMap::new();
-        if self.whole {
-            for count in tx.count(queue.key, &Filter::default()).await? {
-                *by_status.entry(count.status).or_default() += count.count;
-            }
+        match find_queue(tx, &cx, &self.queue).await? {
+            Some(queue) => Ok(count_backlog(tx, queue.key, cx.now, self.whole).await?),
+            None => Ok(BacklogCounts::default()),
         }
-        let active = tx.active_by_kind(queue.key).await?;
-        let runnable = tx.ready_count(queue.key, cx.now).await?;
-        let cooling_until = tx.next_due(queue.key).await?;
-        Ok(BacklogCounts { by_status, active, runnable, cooling_until })
     }
+}
+
+/// Counts the tasks of a queue, by state too if that is asked for.
+pub(super) async fn count_backlog<T: Tx>(
+    tx: &mut T,
+    queue: i64,
+    now: UnixMillis,
+    whole: bool,
+) -> Result<BacklogCounts, Fault> {
+    let mut by_status: BTreeMap<Status, u64> = BTreeMap::new();
+    if whole {
+        for count in tx.count(queue, &Filter::default()).await? {
+            *by_status.entry(count.status).or_default() += count.count;
+        }
+    }
+    let active = tx.active_by_kind(queue).await?;
+    let runnable = tx.ready_count(queue, now).await?;
+    let cooling_until = tx.next_due(queue).await?;
+    Ok(BacklogCounts { by_status, active, runnable, cooling_until })
 }
 
 /// What [`Backlog`] counted.

@@ -13,7 +13,7 @@ use rota_core::{Caller, LeaseId, Refusal, Status, Task, TaskId};
 use super::add::{NewTask, add_all};
 use super::read::{Runners, TREE_LINES, TaskView, views};
 use super::{Call, Cx, family, find_queue, find_task, iterate, lease_token, write};
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::store::{Access, Intent};
 use crate::tx::{AnyTx, EventFilter, ListFilter, Row, Tx};
 
@@ -107,39 +107,21 @@ impl Intent for Reiterate {
     }
 }
 
-/// The reason that was given when a loop was last started over, unless it was completed since.
-#[derive(Clone, Debug)]
-pub struct StartedOver {
-    /// Where, when, who.
-    pub call: Call,
-    /// Which loop.
-    pub id: TaskId,
-}
-
-/// How far back the journal of a loop is read for that; renewals of its lease are in it too.
+/// How far back the journal of a loop is read for [`why_started_over`]; renewals of its lease are in it too.
 const EVENTS: usize = 500;
 
-#[async_trait]
-impl Intent for StartedOver {
-    type Output = Option<String>;
-
-    fn access(&self) -> Access {
-        Access::Read
-    }
-
-    async fn run(&self, tx: &mut AnyTx) -> Outcome<Option<String>> {
-        let filter = EventFilter {
-            task: Some(self.id.clone()),
-            limit: Some(EVENTS),
-            newest: true,
-            ..EventFilter::default()
-        };
-        let events = tx.events(&self.call.scope, &filter).await?;
-        let is_end = |event: &&Event| {
-            matches!(event.kind, EventKind::Step(Verb::Reiterate | Verb::Reset | Verb::Done))
-        };
-        Ok(events.iter().rev().find(is_end).and_then(|event| event.data.reason.clone()))
-    }
+/// The reason that was given when a loop was last started over, unless it was completed since.
+pub(super) async fn why_started_over<T: Tx>(
+    tx: &mut T,
+    cx: &Cx,
+    id: &TaskId,
+) -> Result<Option<String>, Fault> {
+    let filter =
+        EventFilter { task: Some(id.clone()), limit: Some(EVENTS), newest: true, ..EventFilter::default() };
+    let events = tx.events(&cx.scope, &filter).await?;
+    let is_end =
+        |event: &&Event| matches!(event.kind, EventKind::Step(Verb::Reiterate | Verb::Reset | Verb::Done));
+    Ok(events.iter().rev().find(is_end).and_then(|event| event.data.reason.clone()))
 }
 
 /// Gives up a loop and all below it that have not finished. Refused if none of them is unfinished.

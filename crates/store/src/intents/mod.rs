@@ -30,6 +30,7 @@ pub mod read;
 pub mod rehearse;
 pub mod sched;
 pub mod settle;
+pub mod sync_leases;
 pub mod upstreams;
 mod write;
 

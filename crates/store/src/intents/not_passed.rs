@@ -10,7 +10,7 @@ use super::iterate::Begin;
 use super::{Call, Cx, find_task, write};
 use crate::fault::Outcome;
 use crate::store::Intent;
-use crate::tx::{AnyTx, Row, Tx};
+use crate::tx::{AnyTx, QueueRow, Row, Tx};
 
 /// Ends an iteration that did not pass, and decides in the same transaction what follows. The loop gives its lease back if
 /// its queue is paused, its upstream is held back or it must cool down, or if that lets a loop start that now ranks ahead
@@ -64,20 +64,32 @@ impl Intent for NotPassed {
     async fn run(&self, tx: &mut AnyTx) -> Outcome<AfterIteration> {
         tx.share_edges(&self.call.scope).await?;
         let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.begin.claim.queue).await?;
-        let row = find_task(tx, &cx, &self.lease.task).await?;
+        self.run_in(tx, &cx, queue.as_ref()).await
+    }
+}
+
+impl NotPassed {
+    /// Carries it out inside a transaction that has the queue's turn. A refusal has changed nothing.
+    pub(super) async fn run_in<T: Tx>(
+        &self,
+        tx: &mut T,
+        cx: &Cx,
+        queue: Option<&QueueRow>,
+    ) -> Outcome<AfterIteration> {
+        let row = find_task(tx, cx, &self.lease.task).await?;
         let caller = Caller::lease(self.lease.clone());
         let yields = Command::Yield { caller: caller.clone(), reason: self.reason.clone() };
         let policy = cx.policy(&row.task.queue);
         let given_back = transition::apply(&row.task, &yields, policy, cx.now)?.task;
-        if queue.as_ref().is_none_or(|queue| queue.paused) {
-            return give_way(tx, &cx, &row, &yields, GaveWay::QueuePaused).await;
+        if queue.is_none_or(|queue| queue.paused) {
+            return give_way(tx, cx, &row, &yields, GaveWay::QueuePaused).await;
         }
         if let Some(until) = given_back.next_eligible_at {
-            return give_way(tx, &cx, &row, &yields, GaveWay::CoolsDown { until }).await;
+            return give_way(tx, cx, &row, &yields, GaveWay::CoolsDown { until }).await;
         }
         let how = self.begin.how();
         let open = Row { task: given_back, open_blockers: row.open_blockers };
-        let selected = select_next(tx, &cx, &self.begin.claim, queue.as_ref(), &how, Some(open)).await?;
+        let selected = select_next(tx, cx, &self.begin.claim, queue, &how, Some(open)).await?;
         let (own, others): (Vec<Row>, Vec<Row>) =
             selected.chosen.into_iter().partition(|chosen| chosen.task.seq == row.task.seq);
         if own.is_empty() {
@@ -86,13 +98,13 @@ impl Intent for NotPassed {
                 (None, Some(first)) => GaveWay::Outranked { by: first.task.id.clone() },
                 (None, None) => unreachable!("a place that nothing holds back goes to a loop"),
             };
-            let mut after = give_way(tx, &cx, &row, &yields, gave_way).await?;
-            after.granted = grant_chosen(tx, &cx, others, &how).await?;
+            let mut after = give_way(tx, cx, &row, &yields, gave_way).await?;
+            after.granted = grant_chosen(tx, cx, others, &how).await?;
             return Ok(after);
         }
         let iterates = Command::Iterate { caller, reason: self.reason.clone() };
-        let task = write::step_or_refuse(tx, &cx, &row, &iterates).await?.task;
-        let granted = grant_chosen(tx, &cx, others, &how).await?;
+        let task = write::step_or_refuse(tx, cx, &row, &iterates).await?.task;
+        let granted = grant_chosen(tx, cx, others, &how).await?;
         Ok(AfterIteration { task, gave_way: None, granted })
     }
 }

@@ -80,7 +80,8 @@ impl Intent for Peek {
             // Globs have to be resolved first.
             let limit = if self.wanted.specs.is_some() { 0 } else { self.limit };
             let (host, category) = (self.host.as_deref(), self.wanted.category.as_deref());
-            let claim = Some(ClaimReads { queue: &self.queue, limit, host, category });
+            let claim =
+                Some(ClaimReads { queue: &self.queue, limit, host, category, ..ClaimReads::default() });
             tx.prefetch(&Prefetch { scope: &self.call.scope, claim, ..Prefetch::default() }).await?;
         }
         let cx = Cx::open(tx, &self.call).await?;

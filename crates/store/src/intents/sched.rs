@@ -47,7 +47,7 @@ impl Intent for Lease {
     async fn run(&self, tx: &mut AnyTx) -> Outcome<Leased> {
         if self.call.now.is_none() {
             let (queue, limit, host) = (self.queue.as_str(), self.limit.unwrap_or(1), self.host.as_deref());
-            let claim = Some(ClaimReads { queue, limit, host, category: None });
+            let claim = Some(ClaimReads { queue, limit, host, ..ClaimReads::default() });
             tx.prefetch(&Prefetch { scope: &self.call.scope, claim, ..Prefetch::default() }).await?;
         }
         let (cx, queue) = Cx::open_for_grant(tx, &self.call, &self.queue).await?;

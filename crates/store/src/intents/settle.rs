@@ -165,7 +165,7 @@ impl StepAndView {
 
 /// Takes steps in order. Those on tasks without links are written together; the others one by one, because each may
 /// change what the next one meets.
-async fn take_all<T: Tx>(
+pub(super) async fn take_all<T: Tx>(
     tx: &mut T,
     cx: &Cx,
     ids: &[TaskId],
@@ -216,7 +216,7 @@ async fn save_together<T: Tx>(
     Ok(())
 }
 
-async fn take<T: Tx>(tx: &mut T, cx: &Cx, step: &Step) -> Result<Result<Task, Refusal>, Fault> {
+pub(super) async fn take<T: Tx>(tx: &mut T, cx: &Cx, step: &Step) -> Result<Result<Task, Refusal>, Fault> {
     match tx.task(&cx.scope, &step.id).await? {
         Some(row) => match write::step(tx, cx, &row, &step.command).await? {
             Ok(row) => Ok(Ok(row.task)),

@@ -5,6 +5,7 @@
 mod tx;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rota_core::event::Event;
@@ -63,6 +64,7 @@ pub struct MemoryStore {
 struct Shared {
     state: Mutex<Option<State>>,
     put_back: Condvar,
+    begun: AtomicU64,
 }
 
 impl MemoryStore {
@@ -73,8 +75,14 @@ impl MemoryStore {
 
     /// Empty, on a clock of the caller's.
     pub fn with_clock(clock: Clock) -> Self {
-        let shared = Shared { state: Mutex::new(Some(State::default())), put_back: Condvar::new() };
+        let state = Mutex::new(Some(State::default()));
+        let shared = Shared { state, put_back: Condvar::new(), begun: AtomicU64::new(0) };
         Self { shared: Arc::new(shared), clock, batcher: None }
+    }
+
+    /// How many transactions were begun, for tests that count them.
+    pub fn transactions(&self) -> u64 {
+        self.shared.begun.load(Ordering::SeqCst)
     }
 }
 
@@ -104,6 +112,7 @@ impl Shared {
 impl Store for MemoryStore {
     fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>> {
         Box::pin(async move {
+            self.shared.begun.fetch_add(1, Ordering::SeqCst);
             let before = self.shared.take();
             let tx = MemoryTx::new(Arc::clone(&self.shared), before, Arc::clone(&self.clock), access);
             Ok(AnyTx::Memory(Box::new(tx)))

@@ -1,93 +1,56 @@
-//! A turn at the store: outcomes, renewals and new tasks in one transaction, and what follows from its answer.
+//! One exchange with the store: outcomes, renewals and new tasks in one transaction, and what follows from its answer.
 
 use std::time::Duration;
 
-use rota_core::transition::Command;
-use rota_core::{Caller, LeaseId, Outcome as AttemptOutcome, Refusal, Status, Task};
+use rota_core::{LeaseId, Outcome as AttemptOutcome, Refusal, Status, Task};
 use rota_store::intents::claim::{Claim, Wanted};
 use rota_store::intents::read::Journal;
-use rota_store::intents::settle::{Settle, Settled, Step};
+use rota_store::intents::settle::{Settle, Step};
+use rota_store::intents::sync_leases::{LeasesSynced, SyncLeases};
 use rota_store::{Error, EventFilter, Outcome, Store};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::verdict::{self, Verdict};
 use super::{Progress, Worker};
+use crate::lease_holder::{Due, Request, renewal_of};
 use crate::runner::terminate::Urgency;
-use crate::tenure::{HeldLease, Renewal, Sent};
-
-/// The first wait after the store did not answer, doubled up to the longest.
-pub const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-
-/// What was asked, and where the answer will be.
-pub struct Turn {
-    sent: Sent,
-    /// The leases of the steps, in order.
-    leases: Vec<LeaseId>,
-    room: usize,
-    answer: JoinHandle<Outcome<Settled>>,
-}
-
-/// Waits for the answer of a turn; for ever if there is none.
-pub async fn answer(turn: &mut Option<Turn>) -> Outcome<Settled> {
-    match turn {
-        Some(turn) => match (&mut turn.answer).await {
-            Ok(answer) => answer,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        },
-        None => std::future::pending().await,
-    }
-}
+use crate::tenure::Sent;
 
 impl Worker<'_> {
-    /// Asks for whatever is due, if anything is.
-    pub(super) fn begin_turn(&mut self) -> Option<Turn> {
-        let sent = Sent::now();
-        let since = sent.at;
-        if since < self.patience.0 {
-            return None;
+    /// Asks for everything that is due, if anything is.
+    pub(super) fn send_due(&mut self) {
+        if !self.holder.may_send() {
+            return;
         }
-        if self.cooling.values().any(|due| *due <= since) {
-            self.cooling.retain(|_, due| *due > since);
+        let sent = Sent::now();
+        if self.cooling.values().any(|due| *due <= sent.at) {
+            self.cooling.retain(|_, due| *due > sent.at);
             self.look = true;
         }
-        let due = self.due_steps(since);
+        let due = self.due_steps(sent);
         let room = if self.look || !due.is_empty() { self.room() } else { 0 };
         if due.is_empty() && room == 0 {
-            return None;
+            return;
         }
         let (leases, steps) = due.into_iter().unzip();
         let then = (room > 0).then(|| self.claim(room));
         let settle = Settle { call: self.work.call.clone(), steps, then };
-        let store = self.store.clone();
-        let answer = tokio::spawn(async move { store.perform(&settle).await });
-        self.look = false;
-        Some(Turn { sent, leases, room, answer })
+        self.holder.send(sent, leases, SyncLeases { settle, loops: None });
+        (self.look, self.claimed) = (false, room);
     }
 
-    /// Outcomes, and renewals of the leases whose shims answer.
-    fn due_steps(&mut self, now: Instant) -> Vec<(LeaseId, Step)> {
-        let (mut due, mut silent) = (Vec::new(), Vec::new());
-        for (lease, job) in &mut self.running {
-            let command = match &job.end {
-                Some(verdict) => verdict.command.clone(),
-                None if !job.is_held => continue,
-                None => match job.orders.renewal(&mut job.lease, now) {
-                    Renewal::Due => Command::Renew { caller: Caller::lease(lease.clone()), ttl_ms: None },
-                    Renewal::NotYet => continue,
-                    Renewal::Silent => {
-                        silent.push(lease.clone());
-                        continue;
-                    }
-                },
-            };
-            due.push((lease.clone(), Step { id: lease.task.clone(), command }));
-        }
+    /// Outcomes, and renewals of the leases whose shims answer. A lease that was not renewed in time is left to its shim,
+    /// which has ended the command and reports it.
+    fn due_steps(&mut self, now: Sent) -> Vec<(LeaseId, Step)> {
+        let Due { renewals, silent, stale: _ } = self.holder.due(now);
         for lease in silent {
             (self.tell)(Progress::Silent { lease });
         }
-        due
+        let ended = self.holder.iter().filter_map(|(lease, job)| {
+            let command = job.end.as_ref()?.command.clone();
+            Some((lease.clone(), Step { id: lease.task.clone(), command }))
+        });
+        ended.chain(renewals.iter().map(|lease| (lease.clone(), renewal_of(lease)))).collect()
     }
 
     fn claim(&self, limit: usize) -> Claim {
@@ -102,35 +65,34 @@ impl Worker<'_> {
         }
     }
 
-    /// Goes by the answer of a turn.
-    pub(super) async fn heard(&mut self, turn: Turn, answer: Outcome<Settled>) {
+    /// Goes by the answer to a request.
+    pub(super) async fn heard(&mut self, request: Request, answer: Outcome<LeasesSynced>) {
         let settled = match answer {
-            Ok(settled) => settled,
-            Err(error) => return self.trouble(turn, error),
+            Ok(synced) => synced.settled,
+            Err(error) => return self.trouble(error),
         };
-        self.patience = (turn.sent.at, FIRST_WAIT);
         // A refused step claims nothing, so that says nothing about the backlog.
         let was_refused = settled.steps.iter().any(Result::is_err);
-        for (lease, step) in turn.leases.into_iter().zip(settled.steps) {
+        for (lease, step) in request.leases.into_iter().zip(settled.steps) {
             match step {
-                Ok(task) => self.accepted(lease, &task, turn.sent),
+                Ok(task) => self.accepted(lease, &task, request.sent),
                 Err(refusal) => self.refused(lease, &refusal).await,
             }
         }
         let granted = settled.granted.len();
-        settled.granted.into_iter().for_each(|grant| self.start(grant, turn.sent));
-        self.look |= turn.room > 0 && (was_refused || granted == turn.room);
-        if self.running.is_empty() && self.stopping.is_none() {
+        settled.granted.into_iter().for_each(|grant| self.start(grant, request.sent));
+        self.look |= self.claimed > 0 && (was_refused || granted == self.claimed);
+        if self.holder.is_empty() && self.holder.stopping().is_none() {
             (self.tell)(Progress::Idle);
         }
     }
 
     fn accepted(&mut self, lease: LeaseId, task: &Task, sent: Sent) {
-        let Some(job) = self.running.get_mut(&lease) else { return };
+        let Some(job) = self.holder.get_mut(&lease) else { return };
         // A lease may have been renewed while its command ended.
         let settled_as = job.end.take_if(|_| task.status != Status::Active);
         let Some(Verdict { outcome, detail, .. }) = settled_as else {
-            return job.extend(HeldLease::of(task, sent));
+            return self.holder.renewed(&lease, task, sent);
         };
         let took = job.started.elapsed();
         self.forget(&lease);
@@ -156,7 +118,8 @@ impl Worker<'_> {
             // Not knowing how it ended changes nothing: it is not ours any more.
             Err(_) => None,
         };
-        let Some(job) = self.running.get_mut(&lease) else { return };
+        let stopping = self.holder.stopping();
+        let Some(job) = self.holder.get_mut(&lease) else { return };
         job.is_held = false;
         if job.end.is_some() {
             let is_counted = job.end.as_ref().is_some_and(|verdict| verdict.outcome == verdict::FAILED);
@@ -165,7 +128,7 @@ impl Worker<'_> {
             }
             self.forget(&lease);
         } else if outcome != Some(AttemptOutcome::Done) {
-            job.stop(self.stopping.unwrap_or(Urgency::Ask));
+            job.orders.end(stopping.unwrap_or(Urgency::Ask));
         }
         match outcome {
             Some(outcome) => {
@@ -190,26 +153,19 @@ impl Worker<'_> {
         Ok(end.and_then(|event| event.data.outcome))
     }
 
-    /// What may pass is told and asked again; anything else ends the work.
-    fn trouble(&mut self, turn: Turn, error: Error) {
+    /// A fault that may pass is reported and the store asked again; any other error ends the work.
+    fn trouble(&mut self, error: Error) {
         let may_pass = matches!(&error, Error::Fault(fault) if fault.exit_code() == 75);
-        let is_patient = match self.stopping {
-            None => true,
-            Some(Urgency::Ask) => {
-                let now = Instant::now();
-                self.stop_by.is_none_or(|at| now < at)
-                    && self.running.values().any(|job| job.lease.expires_at > now)
-            }
-            Some(Urgency::Tell) => false,
-        };
-        let wait = self.patience.1;
-        self.patience = (Instant::now() + wait, (wait * 2).min(LONGEST_WAIT));
+        let is_patient = self.holder.stopping().is_none()
+            || self.holder.iter().any(|(lease, _)| self.holder.is_worth_waiting(lease));
         if may_pass && is_patient {
-            self.look |= turn.room > 0;
+            self.look |= self.claimed > 0;
             return (self.tell)(Progress::Trouble { problem: error.to_string() });
         }
         // What has ended stays unsettled: the leases run out, and the tasks are granted again.
-        self.running.retain(|_, job| job.end.is_none());
+        let ended = self.holder.iter().filter(|(_, job)| job.end.is_some());
+        let ended: Vec<LeaseId> = ended.map(|(lease, _)| lease.clone()).collect();
+        ended.iter().for_each(|lease| self.forget(lease));
         self.failed.get_or_insert(error);
         self.wind_down(Urgency::Ask);
     }
