@@ -11,14 +11,16 @@ use rota_core::policy::Reclaim;
 use rota_core::select::Room;
 use rota_core::{Fence, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
+use tokio_postgres::types::ToSql;
 
 use super::pipeline::{Bound, Reply, Statement};
+use super::ready_heads::ReadyHeads;
 use super::row::{self, get};
 use super::tx::{self, PostgresTx, ids};
 use super::{heads, readback, sql};
 use crate::fault::Fault;
 use crate::intents::{default_policy, read};
-use crate::tx::{HeadQuery, Level, Prefetch, QueueRow, Row, SettlementRow, Standing, Tx};
+use crate::tx::{BlockRow, HeadQuery, Level, Prefetch, QueueRow, Row, SettlementRow, Standing, Tx};
 use crate::unlinked::UnlinkedCache;
 
 /// The clock and the policy version of a scope.
@@ -46,6 +48,10 @@ pub(super) struct Fetched {
     promoted: Option<(i64, usize)>,
     active: Option<(i64, BTreeMap<String, u32>)>,
     heads: Option<Heads>,
+    /// The same of a queue with buckets.
+    pub ready: Option<ReadyHeads>,
+    /// The blocks of all upstreams.
+    pub blocks: Option<Vec<BlockRow>>,
 }
 
 /// Answers for tasks of one scope; none for an id that does not exist.
@@ -117,6 +123,19 @@ impl Heads {
 impl Fetched {
     pub fn settlement(&self, scope: &str, list: &[TaskId]) -> Option<Vec<SettlementRow>> {
         self.settlement.get(scope, list)
+    }
+
+    /// The counts of blockers that are not done change.
+    pub fn forget_settlement(&mut self) {
+        self.settlement = ById::default();
+    }
+
+    /// Keeps the parents of heads.
+    fn keep_parents(&mut self, scope: &str, rows: Vec<Row>) {
+        if self.existing.scope != scope {
+            self.existing = ById::of(scope, &[], []);
+        }
+        self.existing.answers.extend(rows.into_iter().map(|row| (row.task.id.clone(), Some(row))));
     }
 
     pub fn existing(&self, scope: &str, list: &[TaskId]) -> Option<Vec<Row>> {
@@ -219,7 +238,7 @@ impl Fetched {
             host: claim.host.map(str::to_owned),
             category: claim.category.map(str::to_owned),
             specs: None,
-            only_kinds: None,
+            only_kinds: claim.only_kinds.map(<[String]>::to_vec),
             after: None,
             rows,
             is_all,
@@ -268,6 +287,9 @@ impl Fetched {
 
     /// A task was inserted.
     pub fn note_insert(&mut self, task: &Task, standing: &Standing) {
+        if standing.stage == Stage::Ready || task.parent.is_some() {
+            self.ready = None;
+        }
         if standing.stage == Stage::Ready {
             self.heads = None;
         }
@@ -287,10 +309,14 @@ impl Fetched {
                 self.heads = None;
             }
         }
+        let is_reparented = old.parent != next.parent;
+        if self.ready.as_mut().is_some_and(|ready| !ready.note_update(next, standing) || is_reparented) {
+            self.ready = None;
+        }
         if (old.status == Status::Active) != (next.status == Status::Active) || old.kind != next.kind {
             self.active = None;
         }
-        if old.parent != next.parent {
+        if is_reparented {
             self.unlinked.forget();
         }
     }
@@ -321,6 +347,11 @@ enum Asked {
     Expired,
     Active,
     Heads,
+    Ready,
+    Parents,
+    Blockers,
+    Levels,
+    Blocks,
     Opening,
     OpeningToClaim,
 }
@@ -351,11 +382,13 @@ impl PostgresTx {
         let queue_name = queue.unwrap_or_default();
         let key = claim.and_then(|_| self.shared.known_queue(scope, queue_name)).unwrap_or_default();
         let (settle, add) = (ids(reads.settle), ids(reads.add));
+        let existing: Vec<&str> = add.iter().copied().chain(ids(reads.look)).collect();
         let numbers = i64::try_from(add.len()).unwrap_or(i64::MAX);
         let host = reads.claim.as_ref().and_then(|claim| claim.host);
         let category = reads.claim.as_ref().and_then(|claim| claim.category);
         let (no_time, after, ever): (Option<i64>, i64, i64) = (None, -1, i64::MAX);
         let no_list: Option<Vec<&str>> = None;
+        let only_kinds = reads.claim.as_ref().and_then(|claim| claim.only_kinds);
         let ahead = i64::try_from(AHEAD).unwrap_or(i64::MAX);
         let mut asked: Vec<(Asked, Statement<'_>)> = Vec::new();
         let mut ask = |what, text, bound| asked.push((what, Statement::Rows(text, bound)));
@@ -366,8 +399,10 @@ impl PostgresTx {
             ask(Asked::Settlement, sql::TASKS_LOCKED, vec![&scope, &settle]);
             ask(Asked::Followers, sql::LINKS, vec![&scope, &settle]);
         }
+        if !existing.is_empty() {
+            ask(Asked::Existing, sql::TASKS, vec![&scope, &existing]);
+        }
         if !add.is_empty() {
-            ask(Asked::Existing, sql::TASKS, vec![&scope, &add]);
             ask(Asked::Retired, tx::RETIRED, vec![&scope, &add]);
             ask(Asked::Numbers, sql::RESERVE, vec![&numbers]);
         }
@@ -386,9 +421,20 @@ impl PostgresTx {
             }
             if is_plain && limit > 0 {
                 let bound: Bound<'_> =
-                    vec![&key, &after, &ever, &host, &limit, &category, &no_list, &no_list];
+                    vec![&key, &after, &ever, &host, &limit, &category, &no_list, &only_kinds];
                 let text = if self.writes() { sql::PLAIN_HEADS_LOCKED } else { sql::PLAIN_HEADS };
                 ask(Asked::Heads, text, bound);
+            }
+            if !is_plain && limit > 0 && self.writes() {
+                let of: [&(dyn ToSql + Sync); 5] = [&key, &host, &category, &only_kinds, &limit];
+                ask(Asked::Ready, sql::READY_HEADS_LOCKED, of.to_vec());
+                let of: [&(dyn ToSql + Sync); 6] = [&key, &host, &category, &only_kinds, &limit, &scope];
+                ask(Asked::Parents, sql::READY_PARENTS, of.to_vec());
+                ask(Asked::Blockers, sql::READY_BLOCKERS, of.to_vec());
+                ask(Asked::Levels, sql::READY_LEVELS, vec![&key]);
+            }
+            if reads.claim.as_ref().is_some_and(|claim| claim.blocks) {
+                ask(Asked::Blocks, tx::BLOCKS, vec![]);
             }
         }
         if !claims {
@@ -440,7 +486,8 @@ impl PostgresTx {
                 Asked::Existing => {
                     let rows = read_all(reply, row::task)?;
                     let rows = rows.into_iter().map(|row| (row.task.id.clone(), row));
-                    fetched.existing = ById::of(scope, reads.add, rows);
+                    let ids: Vec<TaskId> = reads.add.iter().chain(reads.look).cloned().collect();
+                    fetched.existing = ById::of(scope, &ids, rows);
                 }
                 Asked::Retired => {
                     let fences = read_all(reply, tx::retired_fence)?;
@@ -458,6 +505,21 @@ impl PostgresTx {
                     fetched.active = Some((key, read_all(reply, tx::active_of_kind)?.into_iter().collect()));
                 }
                 Asked::Heads => fetched.keep_first(fetch, read_all(reply, heads::head)?),
+                Asked::Parents => fetched.keep_parents(scope, read_all(reply, row::task)?),
+                Asked::Blocks => fetched.blocks = Some(read_all(reply, tx::block_row)?),
+                Asked::Ready => {
+                    let rows = read_all(reply, heads::head)?;
+                    let ready = reads.claim.as_ref().map(|claim| ReadyHeads::new(scope, key, claim, rows));
+                    fetched.ready = ready;
+                }
+                Asked::Blockers => {
+                    let blockers = read_all(reply, |row| Ok((row::id(row, 4)?, row::blocker(row)?)))?;
+                    fetched.ready.iter_mut().for_each(|ready| ready.keep_blockers(blockers.clone()));
+                }
+                Asked::Levels => {
+                    let levels = reply.rows().len();
+                    fetched.ready.iter_mut().for_each(|ready| ready.keep_levels(levels));
+                }
                 Asked::Opening => {
                     for row in reply.rows() {
                         self.keep_opening(scope, &row)?;

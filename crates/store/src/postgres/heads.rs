@@ -26,6 +26,9 @@ impl PostgresTx {
     }
 
     pub(super) async fn bucket_heads(&mut self, query: &HeadQuery<'_>) -> Result<Option<Level>, Fault> {
+        if let Some(level) = self.fetched.ready.as_ref().and_then(|ready| ready.level(query)) {
+            return Ok(level);
+        }
         let after = query.after.map_or(-1, i64::from);
         let Some(found) = self.one(sql::NEXT_PRIORITY, &[&query.queue, &after]).await? else {
             return Ok(None);

@@ -23,6 +23,7 @@ mod passfile;
 mod pipeline;
 mod prepare;
 mod readback;
+mod ready_heads;
 mod replication;
 mod retry;
 mod row;

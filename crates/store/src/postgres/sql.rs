@@ -120,6 +120,67 @@ pub const BUCKET_HEADS: &str = buckets!(
          AND ($8::text IS NULL OR t.category = $8) AND ($9::text[] IS NULL OR t.spec_ref = ANY($9)) \
          ORDER BY t.ready_at, t.created_at, t.seq LIMIT $6) h"
 );
+/// The heads of the buckets of the most urgent priorities, for a host ($2), a category ($3) and kinds ($4), so many of each
+/// bucket ($5); of each kind also those that have waited longest, where the queue has a guard against starvation.
+macro_rules! ready_heads {
+    ($($rest:expr),+) => {
+        concat!(
+            "WITH RECURSIVE level AS ((SELECT sort_priority AS p, 1 AS n FROM tasks WHERE queue = $1 AND stage = 2 \
+                     AND bucketed ORDER BY sort_priority LIMIT 1) \
+                 UNION ALL SELECT x.p, l.n + 1 FROM level l CROSS JOIN LATERAL (SELECT sort_priority AS p FROM tasks \
+                     WHERE queue = $1 AND stage = 2 AND bucketed AND sort_priority > l.p \
+                     ORDER BY sort_priority LIMIT 1) x WHERE l.n < 8), \
+             bucket AS ((SELECT f.p, f.kind, f.host, f.static_score FROM level l CROSS JOIN LATERAL \
+                     (SELECT sort_priority AS p, kind, host, static_score FROM tasks WHERE queue = $1 AND stage = 2 \
+                     AND bucketed AND sort_priority = l.p ORDER BY kind, host, static_score LIMIT 1) f) \
+                 UNION ALL SELECT n.p, n.kind, n.host, n.static_score FROM bucket b CROSS JOIN LATERAL \
+                     (SELECT sort_priority AS p, kind, host, static_score FROM tasks WHERE queue = $1 AND stage = 2 \
+                     AND bucketed AND sort_priority = b.p \
+                     AND (kind, host, static_score) > (b.kind, b.host, b.static_score) \
+                     ORDER BY kind, host, static_score LIMIT 1) n), \
+             wanted AS MATERIALIZED (SELECT p, kind, host, static_score FROM bucket \
+                 WHERE (host = '' OR $2::text IS NULL OR host = $2) AND ($4::text[] IS NULL OR kind = ANY($4))), \
+             heads AS MATERIALIZED (SELECT h.seq FROM wanted b CROSS JOIN LATERAL (SELECT t.seq FROM tasks t \
+                     WHERE t.queue = $1 AND t.stage = 2 AND t.bucketed AND t.sort_priority = b.p \
+                     AND t.kind = b.kind AND t.host = b.host AND t.static_score = b.static_score \
+                     AND ($3::text IS NULL OR t.category = $3) ORDER BY t.created_at, t.seq LIMIT $5) h \
+                 UNION SELECT h.seq FROM (SELECT DISTINCT p, kind, host FROM wanted) b CROSS JOIN LATERAL \
+                     (SELECT t.seq FROM tasks t WHERE t.queue = $1 AND t.stage = 2 AND t.guarded \
+                     AND t.sort_priority = b.p AND t.kind = b.kind AND t.host = b.host \
+                     AND ($3::text IS NULL OR t.category = $3) \
+                     ORDER BY t.ready_at, t.created_at, t.seq LIMIT $5) h) ",
+            $($rest),+
+        )
+    };
+}
+
+/// Locks the heads that nobody else has; the last column says whether a task has children.
+pub const READY_HEADS_LOCKED: &str = ready_heads!(
+    "SELECT ",
+    columns!(),
+    ", EXISTS (SELECT 1 FROM tasks c WHERE c.scope = t.scope AND c.parent = t.id) \
+     FROM tasks t JOIN queues q ON q.key = t.queue WHERE t.seq = ANY (ARRAY(SELECT seq FROM heads)) AND t.stage = 2 \
+     FOR NO KEY UPDATE OF t SKIP LOCKED"
+);
+/// The parents of the heads, in the scope $6.
+pub const READY_PARENTS: &str = ready_heads!(
+    "SELECT ",
+    columns!(),
+    " FROM tasks t JOIN queues q ON q.key = t.queue WHERE t.scope = $6 AND t.id = ANY (ARRAY(\
+         SELECT h.parent FROM tasks h WHERE h.seq = ANY (ARRAY(SELECT seq FROM heads)) AND h.parent IS NOT NULL))"
+);
+/// The blockers of the heads, each with its dependent in the last column.
+pub const READY_BLOCKERS: &str = ready_heads!(
+    "SELECT t.id, t.title, t.status, t.result, e.task FROM edges e \
+     JOIN tasks t ON t.scope = e.scope AND t.id = e.blocker WHERE e.scope = $6 AND e.task = ANY (ARRAY(\
+         SELECT h.id FROM tasks h WHERE h.seq = ANY (ARRAY(SELECT seq FROM heads)))) ORDER BY e.task, t.id"
+);
+/// The most urgent priorities that have ready tasks, up to as many as heads are read for.
+pub const READY_LEVELS: &str = "WITH RECURSIVE level AS ((SELECT sort_priority AS p, 1 AS n FROM tasks \
+         WHERE queue = $1 AND stage = 2 AND bucketed ORDER BY sort_priority LIMIT 1) \
+     UNION ALL SELECT x.p, l.n + 1 FROM level l CROSS JOIN LATERAL (SELECT sort_priority AS p FROM tasks \
+         WHERE queue = $1 AND stage = 2 AND bucketed AND sort_priority > l.p ORDER BY sort_priority LIMIT 1) x \
+         WHERE l.n < 8) SELECT p FROM level";
 /// Locks chosen heads that are still ready and that nobody else has.
 pub const LOCK_HEADS: &str =
     select!("WHERE t.seq = ANY($1) AND t.stage = 2 FOR NO KEY UPDATE OF t SKIP LOCKED");
@@ -395,6 +456,10 @@ pub fn served() -> Vec<(&'static str, String, &'static str)> {
         ("NEXT_PRIORITY", NEXT_PRIORITY, "tasks_ready"),
         ("BUCKET_HEADS", BUCKET_HEADS, "tasks_ready"),
         ("BUCKET_HEADS, overdue", BUCKET_HEADS, "tasks_overdue"),
+        ("READY_HEADS_LOCKED", READY_HEADS_LOCKED, "tasks_ready"),
+        ("READY_PARENTS", READY_PARENTS, "tasks_scope_id_key"),
+        ("READY_BLOCKERS", READY_BLOCKERS, "edges_pkey"),
+        ("READY_LEVELS", READY_LEVELS, "tasks_ready"),
         ("LOCK_HEADS", LOCK_HEADS, "tasks_pkey"),
         ("PLAIN_HEADS", PLAIN_HEADS, "tasks_plain"),
         ("PLAIN_HEADS_LOCKED", PLAIN_HEADS_LOCKED, "tasks_plain"),

@@ -3,7 +3,7 @@
 
 mod upkeep;
 
-pub(super) use upkeep::{RETIRED, retired_fence};
+pub(super) use upkeep::{BLOCKS, RETIRED, retired_fence};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -232,6 +232,10 @@ impl Tx for PostgresTx {
     }
 
     async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {
+        // A row to be settled is locked, and dropped here as soon as it is written.
+        if let Some(mut rows) = self.fetched.settlement(scope, std::slice::from_ref(id)) {
+            return Ok(rows.pop().map(|found| found.row));
+        }
         let text = if self.writes() { sql::TASK_LOCKED } else { sql::TASK };
         self.one(text, &[&scope, &id.as_str()]).await?.as_ref().map(row::task).transpose()
     }
@@ -323,6 +327,9 @@ impl Tx for PostgresTx {
         if self.fetched.unlinked.has_no_blockers(scope, id) {
             return Ok(Vec::new());
         }
+        if let Some(blockers) = self.fetched.ready.as_ref().and_then(|ready| ready.blockers(scope, id)) {
+            return Ok(blockers);
+        }
         self.all(sql::BLOCKERS, &[&scope, &id.as_str()], row::blocker).await
     }
 
@@ -357,6 +364,7 @@ impl Tx for PostgresTx {
         if self.one(sql::HAS_DEPENDENTS, &[&scope, &blocker]).await?.is_none() {
             return Ok(Vec::new());
         }
+        self.fetched.forget_settlement();
         self.query(sql::LOCK_DEPENDENTS, &[&scope, &blocker]).await?;
         self.change(sql::SHIFT_DEPENDENTS, &[&scope, &blocker, &i64::from(by)]).await?;
         let dependents = self.all(sql::DEPENDENTS, &[&scope, &blocker], row::task).await?;
@@ -365,6 +373,9 @@ impl Tx for PostgresTx {
     }
 
     async fn children(&mut self, scope: &str, parent: &TaskId) -> Result<Vec<Row>, Fault> {
+        if self.fetched.ready.as_ref().is_some_and(|ready| ready.is_childless(scope, parent)) {
+            return Ok(Vec::new());
+        }
         let text = if self.writes() { sql::CHILDREN_LOCKED } else { sql::CHILDREN };
         self.all(text, &[&scope, &parent.as_str()], row::task).await
     }
@@ -482,10 +493,14 @@ impl Tx for PostgresTx {
     }
 
     async fn block(&mut self, upstream: &str) -> Result<Option<BlockRow>, Fault> {
+        if let Some(blocks) = &self.fetched.blocks {
+            return Ok(blocks.iter().find(|block| block.upstream == upstream).cloned());
+        }
         self.one(sql::BLOCK, &[&upstream]).await?.as_ref().map(block_row).transpose()
     }
 
     async fn set_block(&mut self, block: &BlockRow) -> Result<(), Fault> {
+        self.fetched.blocks = None;
         let (until, hits) = (block.blocked_until.map(UnixMillis::get), i64::from(block.hits));
         let values = Values::default().add(block.upstream.as_str()).add(until).add(hits);
         self.outbox.other(sql::SET_BLOCK, values.add(block.reason.clone()).add(block.updated_at.get()));
@@ -536,7 +551,7 @@ fn agent_row(row: &PgRow) -> Result<AgentRow, Fault> {
     Ok(AgentRow { id, pid, host, started_at: row::time(row, 3)?, stopped_at: row::optional_time(row, 4)? })
 }
 
-fn block_row(row: &PgRow) -> Result<BlockRow, Fault> {
+pub(super) fn block_row(row: &PgRow) -> Result<BlockRow, Fault> {
     Ok(BlockRow {
         upstream: get(row, 0)?,
         blocked_until: row::optional_time(row, 1)?,

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use rota_core::transition::Command;
 use rota_core::{Caller, LeaseId};
-use rota_store::intents::add::{Add, NewTask};
+use rota_store::intents::add::{Add, NewPriority, NewTask};
 use rota_store::intents::claim::Claim;
+use rota_store::intents::iterate::Begin;
 use rota_store::intents::read::Peek;
-use rota_store::intents::settle::{Step, StepAndView};
+use rota_store::intents::settle::{Settle, Step, StepAndView};
+use rota_store::intents::sync_leases::{Awaiting, SyncLeases, SyncLoops};
 use rota_store::postgres::PostgresStore;
 use rota_store::{AnyStore, Store};
 use rota_testbed::Server;
@@ -185,5 +187,63 @@ fn callers_far_from_the_server_share_round_trips() {
             trips = counter.take();
         }
         assert!(trips <= 10, "{trips} round trips for 32 calls");
+    });
+}
+
+/// Beginning loops locks the row of their queue for one round trip: everything that is read after the lock is read ahead in
+/// its flush, whatever the loops' priorities, kinds, parents and blockers; writes and COMMIT are the next flush.
+#[test]
+fn beginning_loops_locks_their_queue_for_one_round_trip() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let counter = Counter::default();
+        let folder = counter.listen(Server::shared().socket_folder());
+        let url = Server::shared().fresh_url();
+        let schema = url.split_once("&schema=").unwrap().1;
+        let url = format!("postgres://rota@/postgres?host={}&schema={schema}", folder.path().display());
+        let store = PostgresStore::open(&url).await.unwrap();
+        let claim =
+            |limit| Claim { queue: "loops".into(), limit, host: Some("one".into()), ..claim("w", 60_000) };
+        let begin = |limit| Begin::new(claim(limit), ["plan", "spec"].map(str::to_owned).to_vec(), true);
+        let add = async |tasks| store.perform(&Add { call: call(), tasks }).await;
+        let of_kind = |name: &str, kind: &str| NewTask {
+            kind: Some(kind.into()),
+            ..NewTask::new(id(name), "loops", "T")
+        };
+        for round in 0..4 {
+            let name = |name: &str| format!("{name}-{round}");
+            let (parent, urgent) = (of_kind(&name("parent"), "plan"), NewPriority::Given(0));
+            add(vec![parent.clone()]).await.unwrap();
+            let granted = store.perform(&begin(1)).await.unwrap().granted.remove(0);
+            let done = step(&granted.task, |caller| Command::Done { caller, result: None });
+            store.perform(&done).await.unwrap();
+            let tasks = vec![
+                NewTask { parent: Some(parent.id.clone()), ..of_kind(&name("child"), "spec") },
+                NewTask { deps: vec![parent.id.clone()], ..of_kind(&name("follows"), "plan") },
+                NewTask { priority: urgent, ..of_kind(&name("urgent"), "spec") },
+            ];
+            add(tasks).await.unwrap();
+            counter.take();
+            let begun = store.perform(&begin(9)).await.unwrap().granted;
+            let trips = counter.take();
+            assert_eq!(begun.len(), 3, "{begun:?}");
+            // Another round, so that statements are prepared.
+            assert!(round < 3 || trips == 2, "{trips}: the lock and all reads, then writes and COMMIT");
+            for grant in &begun {
+                let done = step(&grant.task, |caller| Command::Done { caller, result: None });
+                store.perform(&done).await.unwrap();
+            }
+        }
+        // A tick looks before it locks.
+        let settle = Settle { call: call(), steps: Vec::new(), then: None };
+        let awaiting = Some(Awaiting { after_seq: 0, limit: 9 });
+        let loops = SyncLoops { awaiting, ..SyncLoops::looking(begin(9)) };
+        let tick = SyncLeases { settle, loops: Some(loops) };
+        for round in 0..4 {
+            add(vec![of_kind(&format!("tick-{round}"), "spec")]).await.unwrap();
+            counter.take();
+            assert_eq!(store.perform(&tick).await.unwrap().settled.granted.len(), 1);
+        }
+        assert!(counter.take() <= 5, "clock, queue, artifacts, then the lock, then COMMIT");
     });
 }

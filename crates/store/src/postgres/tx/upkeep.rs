@@ -55,7 +55,8 @@ const STRAY_EDGES: &str = "SELECT e.task, e.blocker FROM edges e WHERE e.scope =
      ORDER BY e.task, e.blocker LIMIT $2";
 const STRAY_EVENTS: &str = "SELECT DISTINCT j.task FROM journal j WHERE j.scope = $1 AND j.task IS NOT NULL \
      AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.scope = j.scope AND t.id = j.task) ORDER BY j.task LIMIT $2";
-const BLOCKS: &str = "SELECT upstream, blocked_until, hits, reason, updated_at FROM blocks ORDER BY upstream";
+pub(in crate::postgres) const BLOCKS: &str =
+    "SELECT upstream, blocked_until, hits, reason, updated_at FROM blocks ORDER BY upstream";
 /// Rows that name one of these tasks, in each table that has any.
 const REMOVE: [&str; 3] = [
     "DELETE FROM journal WHERE scope = $1 AND task = ANY($2)",
@@ -237,6 +238,9 @@ impl Upkeep for PostgresTx {
     }
 
     async fn blocks(&mut self) -> Result<Vec<BlockRow>, Fault> {
+        if let Some(blocks) = &self.fetched.blocks {
+            return Ok(blocks.clone());
+        }
         self.all(BLOCKS, &[], block_row).await
     }
 
