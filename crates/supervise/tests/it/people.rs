@@ -2,6 +2,7 @@
 
 use rota_core::Status;
 use rota_core::transition::Command;
+use rota_store::Store;
 use rota_store::intents::issues::Mark;
 use rota_supervise::cycle::FailureCode;
 use rota_testbed::tracker::Dialect;
