@@ -11,6 +11,7 @@ mod conformance;
 mod crashes;
 mod damage;
 mod follower;
+mod large_plans;
 mod long_reads;
 mod pg;
 mod plans;
