@@ -1,4 +1,4 @@
-//! Whatever store a URL names.
+//! A store of any kind, opened by its URL.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Location {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(Self::Postgres(text.into()));
         }
-        // What is behind the scheme may hold a password.
+        // The rest may hold a password.
         let shown = text.split_once(':').map_or(text.to_owned(), |(scheme, _)| format!("{scheme}:…"));
         let shown = rota_core::text::escaped(&shown).into_owned();
         Err(Fault::BadUrl { problem: format!("'{shown}' is none of sqlite:PATH, postgres://…, memory:") })
@@ -132,7 +132,7 @@ impl AnyStore {
         }
     }
 
-    /// For a program that asks again by itself: a server that is away is waited for only a second at a time.
+    /// For a program that retries by itself: an unreachable server is waited for only a second at a time.
     pub fn impatient(self) -> Self {
         match self {
             Self::Postgres(mut store) => {
@@ -144,7 +144,7 @@ impl AnyStore {
         }
     }
 
-    /// Whether it is waited for over a connection.
+    /// Whether calls go over a connection to a server.
     pub fn is_server(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
@@ -160,7 +160,7 @@ impl Store for AnyStore {
     }
 
     async fn perform<I: Intent>(&self, intent: &I) -> Outcome<I::Output> {
-        // Without a runtime nothing runs beside this call, so there is nobody to share a transaction with.
+        // Without a runtime no other call can run at the same time.
         if let Some(batcher) = self.batcher()
             && let Some(call) = intent.batched()
             && let Ok(runtime) = Handle::try_current()

@@ -23,13 +23,13 @@ use crate::store::perform_alone;
 /// The most calls of one batch, and the most tasks that they may be about.
 const MOST_CALLS: usize = 64;
 const MOST_WEIGHT: usize = 1_000;
-/// How long a batch waits for callers that were active a moment ago.
+/// How long a batch waits for callers that were active recently.
 const GATHER: Duration = Duration::from_millis(1);
-/// The most batches in a row that do not wait after waits that were in vain.
+/// The most batches in a row that do not wait, after waits in vain.
 const MOST_SKIPPED: u32 = 64;
 
 type Answer = Result<Result<BatchAnswer, Refusal>, Fault>;
-/// What a caller hears: the answer, or its call back if nobody began it.
+/// The answer to a caller, or its call back if it was not begun.
 type Reply = Result<Answer, BatchCall>;
 
 /// Collects concurrent calls of one process.
@@ -137,7 +137,7 @@ impl Batcher {
     /// The calls of the first caller's scope, as many as one batch may have.
     fn next_batch(&self) -> Vec<Waiting> {
         let mut state = self.state();
-        // Nobody wants the answers any more, and nothing has happened yet.
+        // Their callers were cancelled, and nothing has happened yet.
         state.waiting.retain(|waiting| !waiting.answer.is_closed());
         let Some(first) = state.waiting.front() else { return Vec::new() };
         let scope = first.call.scope().to_owned();
@@ -176,7 +176,7 @@ impl Batcher {
                     send(answer, Err(fault));
                 }
             }
-            // Nothing of it happened: each call has its own fate.
+            // Nothing was written: each call succeeds or fails by itself.
             Err(_) => {
                 for (call, answer) in calls.iter().zip(answers) {
                     let outcome = self.perform(std::slice::from_ref(call)).await;

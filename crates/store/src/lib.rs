@@ -35,8 +35,8 @@ pub use secret::Secret;
 pub use store::{Access, ErasedIntent, Intent, Pending, Store};
 pub use tx::{
     AgentRow, AnyTx, BlockRow, Blocker, ClaimReads, EventFilter, Filter, GateTokenRow, HeadQuery, Level,
-    ListFilter, Moved, PolicyRow, Prefetch, Published, QueueRow, Ranked, Row, SettlementRow, Standing,
-    StatusCount, Tx, UsageFilter, UsageRow,
+    ListFilter, PolicyRow, Prefetch, Published, QueueRow, Ranked, Row, SettlementRow, Standing, StatusCount,
+    Transition, Tx, UsageFilter, UsageRow,
 };
 pub use upkeep::{BadCursor, Cursor, Upkeep};
 pub use warning::send_warnings_to;

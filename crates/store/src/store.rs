@@ -1,4 +1,4 @@
-//! The store: transactions, and what they are for.
+//! The store, its transactions, and the intents that they execute.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -23,12 +23,12 @@ pub enum Access {
     Write,
 }
 
-/// A future of any kind. What makes one is compiled where it is written, and not again in every crate that waits for it.
+/// A boxed future: the function that returns it is compiled once, not again in every crate that awaits it.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A place that keeps tasks.
 pub trait Store: Send + Sync {
-    /// Begins a transaction. Waits its turn for a bounded time.
+    /// Begins a transaction. Waits for other writers, for a bounded time.
     fn begin(&self, access: Access) -> Pending<'_, Result<AnyTx, Fault>>;
 
     /// Executes an intent in one transaction: all of it, or nothing and the fault.
@@ -112,7 +112,7 @@ pub(crate) fn execute_in_place<'a>(
     })
 }
 
-/// Something a caller wants, carried out in one transaction.
+/// A request of a caller, executed in one transaction.
 #[async_trait]
 pub trait Intent: Sync {
     /// What comes back.

@@ -286,7 +286,7 @@ pub struct ClaimReads<'a> {
 
 /// A task that moves on, and what its event says.
 #[derive(Clone, Copy, Debug)]
-pub struct Moved<'a> {
+pub struct Transition<'a> {
     /// The task before.
     pub old: &'a Task,
     /// The task after.
@@ -305,7 +305,7 @@ pub struct Moved<'a> {
     pub policy: &'a str,
 }
 
-impl Moved<'_> {
+impl Transition<'_> {
     /// Its journal row.
     pub fn event(&self) -> Event {
         let event = Event::of_change(self.kind, Some(self.old), self.next);
@@ -369,10 +369,10 @@ macro_rules! tx {
             }
 
             /// Replaces tasks whose count of blockers stays, each with its event, in this order.
-            async fn move_on(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
-                    for moved in moved {
-                        self.update(moved.old, moved.next, &moved.standing).await?;
-                        self.append(&moved.event()).await?;
+            async fn apply_transitions(&mut self, transitions: &[Transition<'_>]) -> Result<(), Fault> {
+                    for transition in transitions {
+                        self.update(transition.old, transition.next, &transition.standing).await?;
+                        self.append(&transition.event()).await?;
                     }
                     Ok(())
             }
@@ -432,11 +432,11 @@ macro_rules! tx {
                 }
             }
 
-            async fn move_on(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
+            async fn apply_transitions(&mut self, transitions: &[Transition<'_>]) -> Result<(), Fault> {
                 match self {
-                    Self::Memory(tx) => tx.move_on(moved).await,
-                    Self::Sqlite(tx) => tx.move_on(moved).await,
-                    Self::Postgres(tx) => tx.move_on(moved).await,
+                    Self::Memory(tx) => tx.apply_transitions(transitions).await,
+                    Self::Sqlite(tx) => tx.apply_transitions(transitions).await,
+                    Self::Postgres(tx) => tx.apply_transitions(transitions).await,
                 }
             }
 
@@ -497,7 +497,7 @@ tx! {
     /// By filter, in any order.
     fn list(&mut self, scope: &str, filter: &ListFilter) -> Vec<Row>;
     /// The first of a queue by priority, age and insertion, without deleted ones and those that are held now.
-    fn unheld(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Vec<Row>;
+    fn list_unleased(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Vec<Row>;
     /// How many of a queue stand where.
     fn count(&mut self, queue: i64, filter: &Filter) -> Vec<StatusCount>;
     /// The distinct specs of a queue.
@@ -523,7 +523,7 @@ tx! {
     /// Leases that ran out, oldest first.
     fn expired(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Vec<Row>;
     /// Moves tasks that have cooled down into the ready index; returns how many.
-    fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> usize;
+    fn promote_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> usize;
     /// Open tasks whose artifact is not there yet, by insertion.
     fn awaiting_artifact(&mut self, queue: i64, after_seq: u64, limit: usize) -> Vec<Row>;
     /// How many tasks nothing holds back.

@@ -337,7 +337,7 @@ pub(super) async fn reclaim<T: Tx>(tx: &mut T, cx: &Cx, queue: i64) -> Outcome<V
 
 /// Lets in what has cooled down, in batches until nothing is left.
 pub(super) async fn let_in<T: Tx>(tx: &mut T, cx: &Cx, queue: &QueueRow) -> Result<(), Fault> {
-    while tx.admit_due(queue.key, cx.now, BATCH).await? == BATCH {}
+    while tx.promote_due(queue.key, cx.now, BATCH).await? == BATCH {}
     Ok(())
 }
 

@@ -207,7 +207,7 @@ async fn list_skipped<T: Tx>(
     plan: &mut LeasePlan,
 ) -> Result<(), Fault> {
     let limit = LISTED + plan.leases.len();
-    let rows = tx.unheld(queue.key, cx.now, limit).await?;
+    let rows = tx.list_unleased(queue.key, cx.now, limit).await?;
     plan.skipped_total = if rows.len() < limit {
         rows.len() - plan.leases.len()
     } else {

@@ -11,7 +11,7 @@ use rota_core::{Fence, Json, Refusal, Status, Task};
 use super::{Cx, blocks, family};
 use crate::fault::{Error, Fault, Outcome};
 use crate::in_context;
-use crate::tx::{Moved, Row, Standing, Tx};
+use crate::tx::{Row, Standing, Transition, Tx};
 
 /// A task's next state, and what to say about it.
 pub(super) struct Change {
@@ -144,12 +144,12 @@ pub(super) async fn save_unlinked<'a, T: Tx>(
         change.next.events = old.task.events + 1;
         change.next.updated_at = cx.now;
     }
-    let moved: Vec<Moved<'_>> = changes
+    let moved: Vec<Transition<'_>> = changes
         .iter()
         .map(|(old, change)| {
             let open_blockers = old.open_blockers;
             let facts = Facts { parent: None, open_blockers, blocked_by: Vec::new() };
-            Moved {
+            Transition {
                 old: &old.task,
                 next: &change.next,
                 standing: judged(cx, &change.next, &facts),
@@ -161,7 +161,7 @@ pub(super) async fn save_unlinked<'a, T: Tx>(
             }
         })
         .collect();
-    tx.move_on(&moved).await?;
+    tx.apply_transitions(&moved).await?;
     Ok(changes.into_iter().map(|(_, change)| change.next))
 }
 

@@ -211,7 +211,7 @@ impl Tx for MemoryTx {
         Ok(self.state.tasks.values().filter(wanted).map(|stored| stored.row.clone()).collect())
     }
 
-    async fn unheld(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
+    async fn list_unleased(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
         let is_unheld = |task: &Task| match task.status {
             Status::Deleted => false,
             Status::Active => task.lease_expired(now),
@@ -315,7 +315,7 @@ impl Tx for MemoryTx {
         Ok(rows)
     }
 
-    async fn admit_due(&mut self, _queue: i64, _now: UnixMillis, _limit: usize) -> Result<usize, Fault> {
+    async fn promote_due(&mut self, _queue: i64, _now: UnixMillis, _limit: usize) -> Result<usize, Fault> {
         Ok(0)
     }
 

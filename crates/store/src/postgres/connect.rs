@@ -19,7 +19,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage};
 use super::connection::Connection;
 use super::url::{SslMode, Target};
 use super::wire::{Stream, Wire};
-use super::{PATIENCE, faults};
+use super::{TIMEOUT, faults};
 use crate::fault::Fault;
 use crate::secret::Secret;
 
@@ -88,7 +88,7 @@ impl Connector {
             wait: Some(target.pool_wait),
             // Each host has its own time: one that swallows everything must not take that of the next one.
             create: None,
-            recycle: Some(PATIENCE),
+            recycle: Some(TIMEOUT),
         };
         let (place, size) = (target.place.clone(), target.pool_size);
         let connector = Self { target, tls: OnceLock::new(), told: watch::Sender::new(0) };

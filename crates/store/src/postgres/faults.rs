@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool::managed::{PoolError, TimeoutType};
 use tokio_postgres::error::SqlState;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::fault::Fault;
 
 /// Sorts an error of the server or the connection.
@@ -21,7 +21,7 @@ pub(super) fn of(place: &str, error: tokio_postgres::Error) -> Fault {
         | SqlState::T_R_DEADLOCK_DETECTED
         | SqlState::UNIQUE_VIOLATION => Fault::LostRace { place, problem },
         SqlState::LOCK_NOT_AVAILABLE | SqlState::QUERY_CANCELED => {
-            Fault::Busy { place, waited_secs: PATIENCE.as_secs() }
+            Fault::Busy { place, waited_secs: TIMEOUT.as_secs() }
         }
         SqlState::ADMIN_SHUTDOWN
         | SqlState::CRASH_SHUTDOWN

@@ -52,7 +52,7 @@ pub use stopping::stop_waiting_after;
 pub use tx::PostgresTx;
 
 /// How long a caller waits for a connection, a lock or an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 type Pool = deadpool::managed::Pool<connect::Connector>;
 type Object = deadpool::managed::Object<connect::Connector>;

@@ -37,7 +37,7 @@ pub(super) struct Outbox {
 }
 
 /// The statements for rows of each kind.
-pub(super) struct Texts {
+pub(super) struct Statements {
     pub tasks: Write,
     pub edges: Write,
     pub fields: Write,
@@ -46,7 +46,7 @@ pub(super) struct Texts {
     pub restored: Write,
 }
 
-pub(super) static TEXTS: LazyLock<Texts> = LazyLock::new(|| {
+pub(super) static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
     // Any task and event will do: the types of columns are the same for all.
     let task =
         Task::new("", rota_core::TaskId::from_stored("".into()), "", "", rota_core::UnixMillis::new(0));
@@ -60,7 +60,7 @@ pub(super) static TEXTS: LazyLock<Texts> = LazyLock::new(|| {
     let types =
         |values: Values| -> Vec<&'static str> { values.into_inner().iter().map(Value::array_type).collect() };
     let event = Event::of_change(EventKind::Created, None, &task);
-    Texts {
+    Statements {
         tasks: sql::insert("tasks", &sql::task_columns(), &types(Values::new_task(&task, 0, &standing))),
         edges: sql::insert("edges", &["scope", "task", "blocker"], &["text[]"; 3]),
         fields: sql::update(&sql::FIELDS, &types(Values::default().fields(&task).add(0))),
@@ -126,18 +126,18 @@ impl Outbox {
     pub fn take(&mut self) -> Vec<Unsent> {
         let Self { tasks, edges, fields, states, others, events, restored } = std::mem::take(self);
         let mut unsent = Vec::new();
-        let texts = &*TEXTS;
-        split(tasks, &texts.tasks, &mut unsent);
-        split(edges, &texts.edges, &mut unsent);
-        split(fields.into_values().collect(), &texts.fields, &mut unsent);
-        split(states.into_values().collect(), &texts.state, &mut unsent);
+        let statements = &*STATEMENTS;
+        split(tasks, &statements.tasks, &mut unsent);
+        split(edges, &statements.edges, &mut unsent);
+        split(fields.into_values().collect(), &statements.fields, &mut unsent);
+        split(states.into_values().collect(), &statements.state, &mut unsent);
         unsent.extend(others.into_iter().map(|(text, values)| Unsent {
             text,
             rows: None,
             values: Many::Row(values),
         }));
-        split(events, &texts.events, &mut unsent);
-        split(restored, &texts.restored, &mut unsent);
+        split(events, &statements.events, &mut unsent);
+        split(restored, &statements.restored, &mut unsent);
         unsent
     }
 }

@@ -14,8 +14,7 @@ use super::value::type_of;
 use super::{Object, Shared};
 use crate::fault::Fault;
 
-/// How long the answers to a flush may take. The server cancels a statement after 60 s; this is for a server that is
-/// silent.
+/// How long the answers to a flush may take. The server cancels a statement after 60 s; this limit is for a silent server.
 const ANSWER: Duration = Duration::from_secs(90);
 
 /// Values of a statement.

@@ -12,7 +12,7 @@ use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{PATIENCE, Shared};
+use super::{Shared, TIMEOUT};
 use crate::fault::Fault;
 
 /// How long a transaction without a connection may take to be over.
@@ -59,7 +59,7 @@ impl Shared {
     /// Fine if the transaction was committed; the fault that it met if nothing of it was; a fault of its own if that
     /// cannot be found out in bounded time.
     pub async fn read_back(&self, trace: &Trace, met: Fault) -> Result<(), Fault> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut pause = Duration::from_millis(2);
         loop {
             let problem = match self.fate(trace).await {

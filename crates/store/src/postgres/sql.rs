@@ -77,7 +77,7 @@ pub const LIST: &str = select!(
        AND ($5::text[] IS NULL OR t.spec_ref = ANY($5)) AND ($6::text IS NULL OR t.category = $6)"
 );
 /// Numbers are sorted before rows are read: there may be a million, and a thousand are wanted.
-pub const UNHELD: &str = select!(
+pub const LIST_UNLEASED: &str = select!(
     "WHERE t.seq IN (SELECT seq FROM tasks WHERE queue = $1 AND status <> 'deleted' \
          AND (status <> 'active' OR lease_expires_at <= $2) ORDER BY sort_priority, created_at, seq LIMIT $3) \
      ORDER BY t.sort_priority, t.created_at, t.seq"
@@ -482,8 +482,8 @@ pub fn served() -> Vec<(&'static str, String, &'static str)> {
     let mut served: Vec<_> =
         fixed.iter().map(|(name, text, index)| (*name, (*text).to_owned(), *index)).collect();
     for (one, many, write) in [
-        ("UPDATE_STATE", "UPDATE_STATE, many", &super::outbox::TEXTS.state),
-        ("UPDATE_FIELDS", "UPDATE_FIELDS, many", &super::outbox::TEXTS.fields),
+        ("UPDATE_STATE", "UPDATE_STATE, many", &super::outbox::STATEMENTS.state),
+        ("UPDATE_FIELDS", "UPDATE_FIELDS, many", &super::outbox::STATEMENTS.fields),
     ] {
         served.push((one, write.one.clone(), "tasks_pkey"));
         served.push((many, write.many.clone(), "tasks_pkey"));

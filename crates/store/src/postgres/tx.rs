@@ -273,9 +273,9 @@ impl Tx for PostgresTx {
         self.all(sql::LIST, bound, row::task).await
     }
 
-    async fn unheld(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
+    async fn list_unleased(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.all(sql::UNHELD, &[&queue, &now.get(), &limit], row::task).await
+        self.all(sql::LIST_UNLEASED, &[&queue, &now.get(), &limit], row::task).await
     }
 
     async fn count(&mut self, queue: i64, filter: &Filter) -> Result<Vec<StatusCount>, Fault> {
@@ -389,7 +389,7 @@ impl Tx for PostgresTx {
         self.all(text, &[&queue, &now.get(), &limit], row::task).await
     }
 
-    async fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<usize, Fault> {
+    async fn promote_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<usize, Fault> {
         if let Some(promoted) = self.fetched.promoted(queue) {
             return Ok(promoted);
         }

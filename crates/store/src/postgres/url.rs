@@ -12,7 +12,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use super::passfile::Passfile;
-use super::{PATIENCE, prepare::Prepare};
+use super::{TIMEOUT, prepare::Prepare};
 use crate::fault::Fault;
 
 /// Connections of one process, unless `pool` says otherwise.
@@ -114,7 +114,7 @@ impl Target {
         if !is_plain(&schema) {
             return Err(bad("schema must be letters, digits and '_', and not begin with a digit"));
         }
-        let pool_wait = number(&own, "pool_wait", 1..=3_600)?.unwrap_or(PATIENCE.as_secs() as usize);
+        let pool_wait = number(&own, "pool_wait", 1..=3_600)?.unwrap_or(TIMEOUT.as_secs() as usize);
         Ok(Self {
             place: place(&config),
             passwords: Passfile::read(passfile(&own, environment)),

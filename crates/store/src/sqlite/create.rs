@@ -14,7 +14,7 @@ use super::identity::beside;
 use super::open::{self, io_fault};
 use super::place::{self, Place};
 use super::turn::Turn;
-use super::{PATIENCE, busy, fault};
+use super::{TIMEOUT, busy, fault};
 use crate::fault::Fault;
 use crate::files::{PRIVATE, create_private, folder_of, make_rota_folder, make_whole};
 
@@ -26,7 +26,7 @@ pub(super) fn create(path: &Path) -> Result<(), Fault> {
     }
     let lock = File::open(folder).map_err(|error| io_fault(folder, error))?;
     let lock = Turn::on(lock);
-    if !lock.take(PATIENCE).map_err(|error| io_fault(folder, error))? {
+    if !lock.take(TIMEOUT).map_err(|error| io_fault(folder, error))? {
         return Err(busy(folder));
     }
     let made = match place::look(path)? {

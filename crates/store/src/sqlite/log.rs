@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::{PATIENCE, Session, Shared, fault};
+use super::{Session, Shared, TIMEOUT, fault};
 use crate::fault::Fault;
 use crate::warning::warn;
 
@@ -110,7 +110,7 @@ impl Session {
         self.connection.busy_timeout(WAIT)?;
         let busy: rusqlite::Result<i64> =
             self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
-        self.connection.busy_timeout(PATIENCE)?;
+        self.connection.busy_timeout(TIMEOUT)?;
         Ok(busy? == 0)
     }
 }

@@ -7,7 +7,7 @@ use super::row;
 use super::sql::ForMany;
 use super::tx::SqliteTx;
 use crate::fault::Fault;
-use crate::tx::{Moved, SettlementRow, fields_differ};
+use crate::tx::{SettlementRow, Transition, fields_differ};
 
 /// What tasks that move alike get. None keeps what each has.
 #[derive(PartialEq)]
@@ -24,8 +24,8 @@ struct Patch<'a> {
 
 impl<'a> Patch<'a> {
     /// None for a move that `sql::ForMany::update_leases` cannot say.
-    fn of(moved: &Moved<'a>) -> Option<Self> {
-        let Moved { old, next, .. } = *moved;
+    fn of(moved: &Transition<'a>) -> Option<Self> {
+        let Transition { old, next, .. } = *moved;
         if !row::is_lease_alone(old, next) || next.events != old.events + 1 || fields_differ(old, next) {
             return None;
         }
@@ -52,20 +52,20 @@ fn anew<'a, T: PartialEq>(old: &Option<T>, next: &'a Option<T>) -> Option<Option
 }
 
 /// Whether the events of two tasks that move alike have in common what `sql::ForMany::append` says once.
-fn of_one_occasion(left: &Moved<'_>, right: &Moved<'_>) -> bool {
-    fn occasion<'a>(moved: &Moved<'a>) -> impl PartialEq + use<'a> {
+fn of_one_occasion(left: &Transition<'_>, right: &Transition<'_>) -> bool {
+    fn occasion<'a>(moved: &Transition<'a>) -> impl PartialEq + use<'a> {
         (moved.kind, moved.old.status, &moved.next.scope, moved.actor, moved.policy)
     }
     occasion(left) == occasion(right)
 }
 
 impl SqliteTx {
-    pub(super) fn move_all(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
+    pub(super) fn move_all(&mut self, moved: &[Transition<'_>]) -> Result<(), Fault> {
         let for_many = ForMany::of(moved.len());
         let mut rest = moved;
         while let Some(first) = rest.first() {
             let patch = Patch::of(first);
-            let alike = |other: &&Moved<'_>| {
+            let alike = |other: &&Transition<'_>| {
                 patch.is_some() && Patch::of(other) == patch && of_one_occasion(first, other)
             };
             let count = 1 + rest[1..].iter().take(for_many.most - 1).take_while(alike).count();
@@ -82,7 +82,7 @@ impl SqliteTx {
         Ok(())
     }
 
-    fn move_alike(&self, group: &[Moved<'_>], patch: &Patch<'_>) -> Result<(), Fault> {
+    fn move_alike(&self, group: &[Transition<'_>], patch: &Patch<'_>) -> Result<(), Fault> {
         let for_many = ForMany::of(group.len());
         self.bound(&for_many.update_leases, |binder| {
             binder
@@ -100,11 +100,11 @@ impl SqliteTx {
             Ok(())
         })?;
         self.bound(&for_many.append, |binder| {
-            if let Some(Moved { old, next, kind, actor, policy, .. }) = group.first() {
+            if let Some(Transition { old, next, kind, actor, policy, .. }) = group.first() {
                 binder.bind(next.scope.as_str())?.bind(next.updated_at.get())?.bind(kind.word())?;
                 binder.bind(old.status.word())?.bind(next.status.word())?.bind(actor)?.bind(policy)?;
             }
-            for Moved { old, next, fence, data, .. } in group {
+            for Transition { old, next, fence, data, .. } in group {
                 binder.bind(next.id.as_str())?.bind(next.events.cast_signed())?;
                 binder.bind(fence.map(|fence| fence.get().cast_signed()))?;
                 binder.bind(data.text_with_changes(old, next))?;

@@ -52,7 +52,7 @@ pub use watch::DataVersion;
 pub const SCHEMA: i64 = 5;
 
 /// How long a caller waits for its turn before it hears "busy".
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A SQLite file.
 #[derive(Clone)]
@@ -245,7 +245,7 @@ impl Store for SqliteStore {
 
 /// Others kept it busy for longer than anybody waits.
 fn busy(path: &Path) -> Fault {
-    Fault::Busy { place: path.display().to_string(), waited_secs: PATIENCE.as_secs() }
+    Fault::Busy { place: path.display().to_string(), waited_secs: TIMEOUT.as_secs() }
 }
 
 /// What SQLite reports, in the words of a store.

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::identity::{Files, beside, real_path};
 use super::log::ReadLimit;
 use super::place::{self, Place};
-use super::{PATIENCE, SCHEMA, Session, fault};
+use super::{SCHEMA, Session, TIMEOUT, fault};
 use crate::fault::Fault;
 
 const SQL: &str = include_str!("../../migrations/sqlite/schema.sql");
@@ -53,7 +53,7 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
     // Without CREATE: a database that was deleted in this moment must not come back empty.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(to_fault)?;
-    connection.busy_timeout(PATIENCE).map_err(to_fault)?;
+    connection.busy_timeout(TIMEOUT).map_err(to_fault)?;
     connection.set_prepared_statement_cache_capacity(64);
     // Plans depend on the text alone: otherwise SQLite compiles a statement anew each time its LIMIT is bound.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(to_fault)?;

@@ -55,7 +55,7 @@ const NEEDED: [&str; 5] = ["id", "title", "status", "priority", "created_at"];
 pub fn look_into(path: &Path) -> Result<Foreign, Fault> {
     let read = || -> rusqlite::Result<Foreign> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(super::PATIENCE)?;
+        connection.busy_timeout(super::TIMEOUT)?;
         let application: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
         if application == APPLICATION_ID {
             return Ok(Foreign::Rota);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::tx::SqliteTx;
-use super::{PATIENCE, Session, Shared, busy, open};
+use super::{Session, Shared, TIMEOUT, busy, open};
 use crate::fault::Fault;
 use crate::store::Access;
 use crate::unlinked::UnlinkedCache;
@@ -82,7 +82,7 @@ impl Shared {
             if session.is_read_only {
                 return Err(Fault::ReadOnly { path: self.path.clone() });
             }
-            let taken = session.turn(&self.path)?.take(PATIENCE);
+            let taken = session.turn(&self.path)?.take(TIMEOUT);
             if !taken.map_err(|error| open::io_fault(&self.path, error))? {
                 return Err(busy(&self.path));
             }

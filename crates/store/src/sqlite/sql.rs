@@ -172,7 +172,7 @@ pub const LIST_ACTIVE: &str = select!(
 );
 
 /// Numbers are sorted before rows are read: there may be a million, and a thousand are wanted.
-pub const UNHELD: &str = select!(
+pub const LIST_UNLEASED: &str = select!(
     "WHERE t.seq IN (SELECT seq FROM tasks WHERE queue = ?1 AND status <> 'deleted' \
          AND (status <> 'active' OR lease_expires_at <= ?2) ORDER BY sort_priority, created_at, seq LIMIT ?3) \
      ORDER BY t.sort_priority, t.created_at, t.seq"
@@ -222,7 +222,7 @@ pub const OVERDUE_HEADS: &str = select_head!(
 pub const ANY_DUE: &str = "SELECT 1 FROM tasks INDEXED BY tasks_cooling \
      WHERE queue = ?1 AND stage = 1 AND next_eligible_at <= ?2 LIMIT 1";
 /// Lets in what has cooled down.
-pub const ADMIT_DUE: &str = "UPDATE tasks SET stage = 2 WHERE seq IN (SELECT seq FROM tasks INDEXED BY tasks_cooling \
+pub const PROMOTE_DUE: &str = "UPDATE tasks SET stage = 2 WHERE seq IN (SELECT seq FROM tasks INDEXED BY tasks_cooling \
      WHERE queue = ?1 AND stage = 1 AND next_eligible_at <= ?2 ORDER BY next_eligible_at LIMIT ?3)";
 pub const AWAITING_ARTIFACT: &str = concat!(
     "SELECT ",
@@ -381,7 +381,7 @@ pub const SERVED: &[(&str, &str, &str)] = &[
         OVERDUE_HEADS,
         "t tasks_overdue (queue=? AND sort_priority=? AND kind=? AND host=? AND ready_at<?)",
     ),
-    ("ADMIT_DUE", ADMIT_DUE, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
+    ("PROMOTE_DUE", PROMOTE_DUE, "tasks tasks_cooling (queue=? AND next_eligible_at<?)"),
     ("ACTIVE_BY_KIND", ACTIVE_BY_KIND, "tasks tasks_active (queue=?)"),
     ("AWAITING_ARTIFACT", AWAITING_ARTIFACT, "t tasks_awaiting (queue=? AND seq>?)"),
     ("READY_COUNT", READY_COUNT, "tasks tasks_ready (queue=?)"),

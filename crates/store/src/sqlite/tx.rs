@@ -21,8 +21,8 @@ use crate::fault::Fault;
 use crate::in_context::InContext;
 use crate::store::Access;
 use crate::tx::{
-    AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, Moved,
-    PolicyRow, Published, QueueRow, Ranked, Row, SettlementRow, Standing, StatusCount, Tx, UsageFilter,
+    AgentRow, BlockRow, Blocker, EventFilter, Filter, GateTokenRow, HeadQuery, Level, ListFilter, PolicyRow,
+    Published, QueueRow, Ranked, Row, SettlementRow, Standing, StatusCount, Transition, Tx, UsageFilter,
     UsageRow, fields_differ,
 };
 use crate::unlinked::UnlinkedCache;
@@ -262,9 +262,9 @@ impl Tx for SqliteTx {
         self.all(text, bound, row::task)
     }
 
-    async fn unheld(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
+    async fn list_unleased(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<Vec<Row>, Fault> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.all(sql::UNHELD, params![queue, now.get(), limit], row::task)
+        self.all(sql::LIST_UNLEASED, params![queue, now.get(), limit], row::task)
     }
 
     async fn count(&mut self, queue: i64, filter: &Filter) -> Result<Vec<StatusCount>, Fault> {
@@ -302,7 +302,7 @@ impl Tx for SqliteTx {
         self.rows_to_settle(scope, ids)
     }
 
-    async fn move_on(&mut self, moved: &[Moved<'_>]) -> Result<(), Fault> {
+    async fn apply_transitions(&mut self, moved: &[Transition<'_>]) -> Result<(), Fault> {
         self.move_all(moved)
     }
 
@@ -355,12 +355,12 @@ impl Tx for SqliteTx {
         self.all(sql::EXPIRED, params![queue, now.get(), limit], row::task)
     }
 
-    async fn admit_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<usize, Fault> {
+    async fn promote_due(&mut self, queue: i64, now: UnixMillis, limit: usize) -> Result<usize, Fault> {
         if self.one(sql::ANY_DUE, params![queue, now.get()], |_| Ok(()))?.is_none() {
             return Ok(0);
         }
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.change(sql::ADMIT_DUE, params![queue, now.get(), limit])
+        self.change(sql::PROMOTE_DUE, params![queue, now.get(), limit])
     }
 
     async fn awaiting_artifact(
