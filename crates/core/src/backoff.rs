@@ -1,4 +1,4 @@
-//! How long a task waits after an attempt that ended badly. Pure arithmetic, no randomness.
+//! How long a task waits after a counted attempt. Pure arithmetic, no randomness.
 //!
 //! ```
 //! use rota_core::backoff::Backoff;
@@ -7,26 +7,26 @@
 //! assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
 //! ```
 
-/// `min(base × factor^(attempts−1), cap)`; the factor is decimal, kept in thousandths.
+/// `min(base × factor^(attempts−1), cap)`; the factor is decimal, stored in thousandths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backoff {
     /// The first wait.
     pub base_ms: u64,
-    /// What each further one is multiplied by, in thousandths; at least 1,000.
+    /// The factor of each further wait, in thousandths; at least 1,000.
     pub factor_thousandths: u64,
     /// The longest wait.
     pub cap_ms: u64,
 }
 
 impl Backoff {
-    /// The wait in milliseconds after so many counted attempts; none after none.
+    /// The wait in milliseconds after the given number of counted attempts; zero after none.
     pub fn after(&self, attempts: u32) -> i64 {
         if attempts == 0 {
             return 0;
         }
         let cap = u128::from(self.cap_ms);
         let mut wait = u128::from(self.base_ms) * 1_000;
-        // Thousandths are kept between steps so that a factor of 1.5 does not round at every one.
+        // Thousandths are kept between steps, so that a factor of 1.5 is not rounded at every step.
         for _ in 1..attempts {
             if wait == 0 || wait / 1_000 >= cap || self.factor_thousandths <= 1_000 {
                 break;
@@ -37,7 +37,7 @@ impl Backoff {
     }
 }
 
-/// The wait after the n-th rate-limited end in a row where the policy is not at hand: 5 s doubling to 120 s.
+/// The wait after the n-th consecutive rate limit if the policy is not available: 5 s doubling to 120 s.
 pub const AFTER_RATE_LIMIT: Backoff = Backoff { base_ms: 5_000, factor_thousandths: 2_000, cap_ms: 120_000 };
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The journal: what happened, in the words of the state machine. The tables are a fold of it.
+//! The journal's events, named after the verbs of the state machine. The tables are a fold of them.
 
 use std::collections::BTreeSet;
 
@@ -12,38 +12,38 @@ use crate::task::{BadChange, Changes, Task};
 use crate::time::UnixMillis;
 use crate::transition::{TABLE, Verb};
 
-/// What an event says.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum EventKind {
-    /// A step of the state machine.
+    /// A transition of the state machine.
     Step(Verb),
     /// A task was added.
     Created,
     /// Fields were changed.
     Edited,
-    /// A deleted task came back with a plan.
+    /// A plan revived a deleted task.
     Revived,
-    /// A finished child was named again by its parent's next iteration, made from the same.
+    /// A finished child was kept, because its parent's next iteration names it again with the same input.
     Kept,
     /// A blocker was added.
     Blocked,
-    /// A blocker was taken away.
+    /// A blocker was removed.
     Unblocked,
-    /// The last thing that stood in the way is settled.
+    /// The last obstacle other than time is gone.
     Readied,
-    /// The artifact that triggers a task is gone.
+    /// The artifact that triggers a task was removed.
     ArtifactMissing,
-    /// A queue came into being.
+    /// A queue was created.
     QueueCreated,
     /// A queue was paused.
     QueuePaused,
-    /// A queue goes on.
+    /// A queue was resumed.
     QueueResumed,
     /// A policy was published.
     PolicyPublished,
-    /// The whole task, in place of the older events that were pruned.
+    /// The whole task, replacing older events that were pruned.
     Snapshot,
-    /// Old finished tasks were taken out of the store.
+    /// Old finished tasks were pruned.
     Pruned,
     /// The governance files were pinned.
     Pinned,
@@ -71,7 +71,7 @@ impl EventKind {
         (Self::Violated, "violated"),
     ];
 
-    /// The stored word.
+    /// The stored name.
     pub fn word(self) -> &'static str {
         if let Self::Step(verb) = self {
             return verb.past();
@@ -79,14 +79,14 @@ impl EventKind {
         Self::OTHERS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
     }
 
-    /// Reads the stored word.
+    /// Parses the stored name.
     pub fn from_word(word: &str) -> Option<Self> {
         let step = TABLE.iter().find(|rule| rule.past == word).map(|rule| Self::Step(rule.verb));
         step.or_else(|| Self::OTHERS.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind))
     }
 }
 
-/// What an event carries beside its columns.
+/// The data of an event beside its columns.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -109,20 +109,20 @@ pub struct EventData {
     /// The queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// The fields that changed, but for status and `updatedAt`, which are columns.
+    /// The changed fields, except status and `updatedAt`, which are columns.
     #[serde(skip_serializing_if = "Changes::is_empty")]
     pub changes: Changes,
-    /// Facts from outside that a grant was decided by.
+    /// External facts on which a grant was decided.
     #[serde(skip_serializing_if = "Changes::is_empty")]
     pub facts: Changes,
 }
 
-/// The fields of a task that are columns of its events.
+/// Fields of a task that are columns of its events.
 const COLUMNS: [&str; 2] = ["status", "updatedAt"];
 
 impl EventData {
-    /// The JSON of this with the changes from one state of a task to the next, which it does not have yet: the same as
-    /// of [`Event::of_change`], but for the order of the changes, and much faster.
+    /// The JSON of this data with the changes from one state of a task to the next, which it must not have yet: the
+    /// same as of [`Event::of_change`] except for the order of the changes, and much faster.
     pub fn text_with_changes(&self, old: &Task, next: &Task) -> String {
         let mut text = Vec::with_capacity(256);
         if *self == Self::default() {
@@ -144,39 +144,39 @@ impl EventData {
 /// One row of the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Journal-wide number.
+    /// The number within the journal.
     pub seq: u64,
     /// Namespace.
     pub scope: String,
-    /// The task, unless it is about a queue or the policy.
+    /// The task, unless the event is about a queue or the policy.
     pub task: Option<TaskId>,
     /// The task's own event number: the fold order.
     pub number: u64,
-    /// The `now` it was decided at.
+    /// The `now` of the decision.
     pub at: UnixMillis,
     /// What happened.
     pub kind: EventKind,
-    /// Where the task stood.
+    /// The status before.
     pub from: Option<Status>,
-    /// Where it stands.
+    /// The status after.
     pub to: Option<Status>,
-    /// Who did it.
+    /// The agent or person that caused it.
     pub actor: Option<String>,
-    /// Which lease it belongs to.
+    /// The lease it belongs to.
     pub fence: Option<Fence>,
-    /// The policy it was decided by.
+    /// The version of the policy that was used.
     pub policy: Option<String>,
-    /// The rest.
+    /// Further data.
     pub data: EventData,
 }
 
 impl Event {
-    /// What the changes of a new task are told against.
+    /// The empty task against which the changes of a new task are computed.
     pub fn blank(task: &Task) -> Task {
         Task::new(&task.scope, task.id.clone(), "", "", task.updated_at)
     }
 
-    /// The event of a change to a task. The caller numbers it.
+    /// The event of a change to a task. The caller assigns its number.
     pub fn of_change(kind: EventKind, old: Option<&Task>, next: &Task) -> Self {
         let changes = match old {
             Some(old) => old.changes_except(&COLUMNS, next),
@@ -199,7 +199,7 @@ impl Event {
         }
     }
 
-    /// Stands for all events of a task up to `last`, which it replaces.
+    /// A snapshot that replaces all events of a task up to `last`.
     pub fn snapshot(folded: &Folded, last: &Self) -> Self {
         let whole = Self::of_change(EventKind::Snapshot, None, &folded.task);
         let data = EventData { blockers: folded.blocked_by.clone(), ..whole.data };
@@ -212,7 +212,7 @@ impl Event {
     }
 }
 
-/// The journal cannot have been written by Rota.
+/// The journal is inconsistent, so it cannot have been written by Rota.
 #[derive(Debug, thiserror::Error)]
 pub enum BadJournal {
     /// An event of a task that was never created.
@@ -223,17 +223,17 @@ pub enum BadJournal {
         /// The event.
         number: u64,
     },
-    /// A number is missing or twice.
+    /// A number is missing or repeated.
     #[error("event {number} of task '{task}' follows event {after}")]
     Gap {
         /// The task.
         task: TaskId,
         /// The event.
         number: u64,
-        /// The one before it.
+        /// The previous event.
         after: u64,
     },
-    /// It starts where the task did not stand.
+    /// The status before the event is not the task's status.
     #[error("event {number} of task '{task}' starts from another status than the task had")]
     WrongStart {
         /// The task.
@@ -241,7 +241,7 @@ pub enum BadJournal {
         /// The event.
         number: u64,
     },
-    /// A change that cannot be read.
+    /// A change that cannot be parsed.
     #[error(transparent)]
     BadChange(#[from] BadChange),
 }
@@ -255,7 +255,7 @@ pub struct Folded {
     pub blocked_by: BTreeSet<TaskId>,
 }
 
-/// Adds one event of a task to what came before it.
+/// Applies the next event of a task.
 pub fn fold(before: Option<Folded>, event: &Event) -> Result<Folded, BadJournal> {
     let task = event.task.clone().unwrap_or_else(|| TaskId::from_stored("".into()));
     let number = event.number;

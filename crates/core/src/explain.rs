@@ -1,4 +1,4 @@
-//! Why a task runs, or not: every check with its verdict, built from the same functions that decide.
+//! Explains why a task runs or not: every check with its verdict, from the same functions that decide.
 
 use std::borrow::Cow;
 
@@ -20,19 +20,19 @@ use crate::time::UnixMillis;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
-    /// What was looked at.
+    /// The checked condition.
     pub check: Cow<'static, str>,
-    /// Whether it stands in the way.
+    /// Whether the condition is satisfied.
     pub ok: bool,
-    /// What was found.
+    /// The finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// When it ends, where that can be known.
+    /// When it ends, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<UnixMillis>,
 }
 
-/// The whole answer to "why (not) this one?".
+/// The complete explanation of a task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -41,34 +41,34 @@ pub struct Explanation {
     pub id: TaskId,
     /// Its queue.
     pub queue: String,
-    /// Where it stands.
+    /// Its status.
     pub status: Cow<'static, str>,
-    /// Whether nothing stands in the way.
+    /// Whether the task has no obstacle.
     pub runnable: bool,
     /// Every check.
     pub checks: Vec<Check>,
-    /// Why it is not runnable.
+    /// The obstacles: why it is not runnable.
     pub obstacles: Vec<Obstacle>,
-    /// Why it does not run now.
+    /// The waits: why it is not granted now.
     pub waits: Vec<Wait>,
     /// Its score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
-    /// Its place among the runnable, from 1.
+    /// Its position among the runnable tasks, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// Who is ahead, at most five.
+    /// The tasks ahead of it, at most five.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Vec<TaskId>>,
     /// What would free it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_by: Option<String>,
-    /// The earliest time it can run, where that can be known.
+    /// The earliest time it can run, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earliest: Option<UnixMillis>,
 }
 
-/// What is known around a task when somebody asks why.
+/// The context in which a task is explained.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// Parent and blockers.
@@ -77,9 +77,9 @@ pub struct Surroundings {
     pub viewer: Viewer,
     /// The ceilings.
     pub room: Room,
-    /// How many runnable tasks go first, and the first five of them.
+    /// How many runnable tasks rank higher, and the first five of them.
     pub ahead: (u64, Vec<TaskId>),
-    /// Waits that come from outside: disk, API, worktrees.
+    /// External waits: disk, API, worktrees.
     pub outside: Vec<Wait>,
 }
 
@@ -113,7 +113,7 @@ pub fn explain(task: &Task, policy: &QueuePolicy, around: &Surroundings, now: Un
     }
 }
 
-/// An expired lease is no obstacle where the next claim takes it back and may have it.
+/// An expired lease is not an obstacle if the next claim would reclaim it and could grant the task.
 fn claim_takes_it_back(task: &Task, found: &Obstacle, policy: &QueuePolicy) -> bool {
     matches!(found, Obstacle::LeaseExpiredAwaitingReclaim { .. })
         && policy.reclaim == Reclaim::Auto
@@ -149,10 +149,10 @@ fn checks(task: &Task, obstacles: &[Obstacle], waits: &[Wait], policy: &QueuePol
     list
 }
 
-/// Looked at only when nothing stands in the way.
+/// Evaluated only if there is no obstacle.
 const ONCE_RUNNABLE: [&str; 2] = ["ceiling", "order"];
 
-/// A check that did not fail, if it says anything about this task.
+/// A check that passed, if it applies to this task.
 fn passed(check: &'static str, task: &Task, policy: &QueuePolicy) -> Option<Check> {
     let applies = match check {
         "parent" => task.parent.is_some(),
@@ -202,7 +202,7 @@ fn ends_at(reason: &Reason) -> Option<UnixMillis> {
     }
 }
 
-/// A parked task says why, and one that cools down after fast failures says that.
+/// Says why a task is parked, or that it cools down after fast failures.
 fn of_task_in_words(task: &Task, reason: &Reason, policy: &QueuePolicy) -> String {
     let failed_fast = policy.fast_failures.is_some_and(|rule| task.fast_failures >= rule.after);
     match (reason, &task.parked_reason) {
@@ -350,7 +350,7 @@ fn freed_by(task: &Task, obstacles: &[Obstacle], waits: &[Wait]) -> Option<Strin
     first.or_else(wait)
 }
 
-/// Known only where time alone decides.
+/// Known only if time alone decides.
 fn earliest(obstacles: &[Obstacle], waits: &[Wait], now: UnixMillis) -> Option<UnixMillis> {
     let mut latest = now;
     for found in obstacles {

@@ -1,11 +1,11 @@
-//! Globs on names: `*` any text, `?` one character, `[ab]`, `[a-z]`, `[!a]` one of a set. Case matters.
+//! Globs on names: `*` any text, `?` one character, `[ab]`, `[a-z]`, `[!a]` one of a set. Case-sensitive.
 
-/// A comma-separated list of globs; matches what any of them matches.
+/// A comma-separated list of globs; matches if any of them matches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Globs(Vec<Vec<char>>);
 
 impl Globs {
-    /// Reads a list; empty parts are dropped, so an empty list matches nothing.
+    /// Parses a list; empty parts are dropped, so an empty list matches nothing.
     pub fn parse(list: &str) -> Self {
         let parts = list.split(',').map(str::trim).filter(|part| !part.is_empty());
         Self(parts.map(|part| part.chars().collect()).collect())
@@ -47,7 +47,7 @@ fn matches(pattern: &[char], text: &[char]) -> bool {
     pattern[at..].iter().all(|character| *character == '*')
 }
 
-/// How much of the pattern this character uses up, if it fits.
+/// The length of the pattern that this character matches, if it does.
 fn one(pattern: &[char], character: char) -> Option<usize> {
     match pattern {
         ['?', ..] => Some(1),

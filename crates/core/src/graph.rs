@@ -1,4 +1,4 @@
-//! Blocker edges and the hierarchy: circles are found before they are written, and named.
+//! Blocker edges and the hierarchy: cycles are detected, and named, before they are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use crate::id::TaskId;
 use crate::limits;
 use crate::refusal::Refusal;
 
-/// Who is blocked by whom: task to its blockers.
+/// Maps each task to its blockers.
 pub type Edges = BTreeMap<TaskId, Vec<TaskId>>;
 
-/// A circle, if there is one: each is blocked by the next, the first and last are the same. Of several, the one
-/// found from the least id, so that every host names the same.
+/// A cycle, if there is one: each task is blocked by the next, and the first and last are the same. Of several, the
+/// one found from the least id, so that every host reports the same.
 pub fn find_cycle(edges: &Edges) -> Option<Vec<TaskId>> {
     let mut finished: BTreeSet<&TaskId> = BTreeSet::new();
     for start in edges.keys() {
@@ -54,7 +54,7 @@ fn cycle_from<'a>(
     None
 }
 
-/// The level of a child, fixed when it is created.
+/// The level of a child, assigned when it is created.
 pub fn child_depth(id: &TaskId, parent_depth: u32) -> Result<u32, Refusal> {
     let depth = parent_depth.saturating_add(1);
     if depth > limits::DEPTH { Err(Refusal::TooDeep { id: id.clone(), depth }) } else { Ok(depth) }

@@ -1,4 +1,4 @@
-//! Names of tasks, scopes and queues, checked when they come in.
+//! Names of tasks, scopes and queues, validated at the boundary.
 
 use std::fmt;
 
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::text::Text;
 
-/// What is wrong with a name; the text names the field and what is allowed.
+/// Why a name is invalid; the message names the field and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
-    /// Nothing there.
+    /// The name is empty.
     #[error("{field} is empty")]
     Empty {
-        /// Which name.
+        /// The name's field.
         field: &'static str,
     },
     /// Longer than its limit.
     #[error("{field} is {bytes} bytes long, at most {limit} are allowed")]
     TooLong {
-        /// Which name.
+        /// The name's field.
         field: &'static str,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// How long it may be.
+        /// The longest allowed length.
         limit: usize,
     },
     /// A control character, shown escaped.
     #[error("{field} has the control character {character} in '{given}'")]
     Control {
-        /// Which name.
+        /// The name's field.
         field: &'static str,
         /// The character, escaped.
         character: String,
         /// The whole name, escaped.
         given: String,
     },
-    /// Would lead out of a folder.
+    /// Would lead out of a folder, as a path.
     #[error("{field} '{given}' has the path step '..'")]
     PathStep {
-        /// Which name.
+        /// The name's field.
         field: &'static str,
         /// The name, escaped.
         given: String,
@@ -47,7 +47,7 @@ pub enum BadName {
     /// Would be read as a flag.
     #[error("{field} '{given}' begins with '-'")]
     Dash {
-        /// Which name.
+        /// The name's field.
         field: &'static str,
         /// The name, escaped.
         given: String,
@@ -68,7 +68,7 @@ fn check(field: &'static str, text: &str, limit: usize) -> Result<(), BadName> {
     Ok(())
 }
 
-/// Checks a free word that a user gives: a category, an agent, a queue, a scope.
+/// Validates a user-defined name: a category, an agent, a queue, a scope.
 pub fn check_name(field: &'static str, text: &str) -> Result<(), BadName> {
     check(field, text, limits::NAME_BYTES)?;
     if text.starts_with('-') {
@@ -84,7 +84,7 @@ pub fn check_name(field: &'static str, text: &str) -> Result<(), BadName> {
 pub struct TaskId(Text);
 
 impl TaskId {
-    /// Checks an id that a user gave.
+    /// Validates an id from a user.
     pub fn new(text: &str) -> Result<Self, BadName> {
         const FIELD: &str = "task id";
         check(FIELD, text, limits::ID_BYTES)?;
@@ -97,7 +97,7 @@ impl TaskId {
         Ok(Self(Text::from(text)))
     }
 
-    /// Takes back an id that was checked when it was stored.
+    /// Restores an id that was validated when it was stored.
     pub fn from_stored(text: Text) -> Self {
         Self(text)
     }

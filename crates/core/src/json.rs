@@ -1,4 +1,4 @@
-//! A JSON text kept as it was given, but for white space: numbers, key order and duplicates are not touched.
+//! JSON text stored as given, except for white space: numbers, key order and duplicates are preserved.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -10,14 +10,14 @@ use crate::limits;
 pub struct Json(String);
 
 impl Json {
-    /// Checks syntax and depth, and folds white space between tokens.
+    /// Checks syntax and depth, and removes white space between tokens.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let raw: &RawValue = serde_json::from_str(text)?;
         Self::folded(raw.get())
     }
 
-    /// The JSON of a value of ours. Panics on a type that cannot be written as JSON (a map with odd keys), which is
-    /// a bug in this program.
+    /// The JSON of one of our own values. Panics on a type that has no JSON form (a map with non-string keys), which
+    /// is a bug in this program.
     pub fn of<T: Serialize>(value: &T) -> Self {
         match serde_json::to_string(value) {
             Ok(text) => Self(text),
@@ -25,7 +25,7 @@ impl Json {
         }
     }
 
-    /// Takes back a text that was a `Json` before, e.g. from a store's column.
+    /// Restores a text that was a `Json` before, e.g. from a store's column.
     pub fn from_stored(text: String) -> Self {
         Self(text)
     }
@@ -56,8 +56,8 @@ impl Json {
     }
 }
 
-/// Adds a member to the text of an object that is being written: the brace or comma before it, the key, the value.
-/// Panics on a type that cannot be written as JSON, which is a bug in this program.
+/// Appends a member to the text of an object: the brace or comma before it, the key, the value. Panics on a type that
+/// has no JSON form, which is a bug in this program.
 pub(crate) fn push_member<T: Serialize + ?Sized>(text: &mut Vec<u8>, key: &str, value: &T) {
     text.push(if text.is_empty() || text.ends_with(b":") { b'{' } else { b',' });
     push_key(text, key);
@@ -66,15 +66,15 @@ pub(crate) fn push_member<T: Serialize + ?Sized>(text: &mut Vec<u8>, key: &str, 
     }
 }
 
-/// A key of ours, which needs no escapes, and its colon.
+/// A key that needs no escapes, and its colon.
 pub(crate) fn push_key(text: &mut Vec<u8>, key: &str) {
     text.push(b'"');
     text.extend_from_slice(key.as_bytes());
     text.extend_from_slice(b"\":");
 }
 
-/// Whether a valid JSON text has an escape like `\ud800` without its other half: the grammar allows that, and most readers
-/// refuse the whole document.
+/// Whether a valid JSON text has an unpaired surrogate escape like `\ud800`: the grammar allows it, but most parsers
+/// reject the whole document.
 fn has_lone_surrogate(text: &str) -> bool {
     let (mut rest, mut is_first_half) = (text, false);
     while let Some(at) = rest.find('\\') {
@@ -90,7 +90,7 @@ fn has_lone_surrogate(text: &str) -> bool {
     is_first_half
 }
 
-/// None if it is nested too deep.
+/// `None` if it is nested too deeply.
 fn without_white_space(text: &str) -> Option<String> {
     let mut folded = String::with_capacity(text.len());
     let (mut in_string, mut escaped, mut depth) = (false, false, 0);

@@ -1,4 +1,4 @@
-//! Fences, lease ids, and who may speak for a lease.
+//! Fences, lease ids, and the identity of a caller.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::TaskId;
 
-/// Names one grant of one lease. Grows by one per grant, is never reused, is checked on every later command.
+/// The number of a grant. Incremented by each grant, never reused, and checked by every later command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fence(u64);
@@ -25,7 +25,7 @@ impl Fence {
         self.0
     }
 
-    /// The next grant's.
+    /// The fence of the next grant.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Fence {
 pub struct LeaseId {
     /// The task it was granted on.
     pub task: TaskId,
-    /// Which grant.
+    /// The fence of the grant.
     pub fence: Fence,
 }
 
@@ -51,12 +51,12 @@ pub struct LeaseId {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not a lease id (lease-<task id>-<number>)")]
 pub struct BadLeaseId {
-    /// What was given, escaped.
+    /// The given text, escaped.
     pub given: String,
 }
 
 impl LeaseId {
-    /// Reads `lease-<task id>-<fence>`; the task id may itself contain dashes.
+    /// Parses `lease-<task id>-<fence>`; the task id may itself contain dashes.
     pub fn parse(text: &str) -> Result<Self, BadLeaseId> {
         let bad = || BadLeaseId { given: crate::text::escaped(text).into_owned() };
         let (task, fence) =
@@ -87,7 +87,7 @@ impl TryFrom<String> for LeaseId {
     }
 }
 
-/// Who a caller says it is. Naming nobody is allowed; naming somebody else never is.
+/// The identity that a caller claims. Naming neither agent nor lease is allowed; naming another's never is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Caller {
     /// The agent's name.

@@ -1,4 +1,4 @@
-//! Money: whole billionths of a dollar, shown in JSON as one decimal text.
+//! Money: whole billionths of a dollar, a decimal string in JSON.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// An amount of US dollars. In JSON it is a text of dollars with two to nine decimals, like `"12.50"` or `"0.000135"`:
-/// exact, and the same wherever money is shown. It never overflows: what is too much stays at the largest amount.
+/// An amount of US dollars. In JSON it is a string of dollars with two to nine decimals, like `"12.50"` or
+/// `"0.000135"`: exact, and the same wherever money is shown. Arithmetic saturates at the largest amount.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Usd(u64);
 
 impl Usd {
-    /// The largest amount that every store can keep.
+    /// The largest amount that every store can represent.
     pub const MAX: Self = Self(i64::MAX as u64);
 
-    /// So many billionths of a dollar.
+    /// From billionths of a dollar.
     pub const fn from_nanos(nanos: u64) -> Self {
         if nanos > Self::MAX.0 { Self::MAX } else { Self(nanos) }
     }
@@ -33,13 +33,13 @@ impl Usd {
         Self::from_nanos(self.0.saturating_add(other.0))
     }
 
-    /// Dollars without small change: at least cents, at most millionths.
+    /// Dollars for display: at least cents, at most millionths.
     pub fn rounded(self) -> String {
         decimal(self.0, 6)
     }
 }
 
-/// Dollars with at least two and at most so many decimals.
+/// Dollars with at least two and at most the given number of decimals.
 fn decimal(nanos: u64, most: usize) -> String {
     let digits = format!("{:09}", nanos % NANOS);
     let shown = digits.trim_end_matches('0').len().clamp(2, most);
@@ -52,7 +52,7 @@ impl fmt::Display for Usd {
     }
 }
 
-/// A text that is no amount of money.
+/// A string that is not an amount of money.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected dollars like 12.50, with at most nine decimals")]
 pub struct BadUsd;

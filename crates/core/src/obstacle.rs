@@ -1,6 +1,6 @@
-//! Why a task is not runnable, and why a runnable one does not run now.
+//! Why a task is not runnable, and why a runnable task is not granted now.
 //!
-//! [`obstacles`] is the only judge: stores keep its verdict as a [`Stage`] beside each task so that choosing can be
+//! [`obstacles`] is the only judge: stores keep its verdict as a [`Stage`] beside each task, so that choosing can be
 //! served from an index, and `rota why` prints the same list. The two cannot differ, because it is one function.
 
 use serde::{Deserialize, Serialize};
@@ -10,25 +10,25 @@ use crate::status::Status;
 use crate::task::Task;
 use crate::time::UnixMillis;
 
-/// Not runnable, because …
+/// A reason why a task is not runnable.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Obstacle {
     /// Finished, parked or deleted.
     NotOpen {
-        /// Where it stands.
+        /// Its status.
         status: Status,
     },
-    /// A person holds it back.
+    /// The task is paused.
     Paused,
-    /// A person holds its queue back.
+    /// Its queue is paused.
     QueuePaused,
-    /// The parent has not finished well.
+    /// The parent is not done.
     ParentNotDone {
         /// The parent.
         parent: TaskId,
-        /// Where it stands.
+        /// The parent's status.
         status: Status,
     },
     /// The parent does not exist.
@@ -36,54 +36,54 @@ pub enum Obstacle {
         /// The parent.
         parent: TaskId,
     },
-    /// Other tasks come first.
+    /// Blockers are not done.
     BlockedBy {
-        /// Those not done yet.
+        /// The blockers that are not done yet.
         ids: Vec<TaskId>,
     },
-    /// What triggers it is not there.
+    /// The artifact that triggers it does not exist.
     ArtifactMissing {
-        /// Where it should be.
+        /// The path of the artifact.
         path: String,
     },
-    /// The parent has moved on to another iteration.
+    /// The parent has started another iteration.
     Stale {
         /// The iteration it came from.
         parent_iteration: u32,
-        /// The parent's now.
+        /// The parent's current iteration.
         current: u32,
     },
-    /// Not before a time.
+    /// It must not start before a time.
     CoolingDown {
         /// That time.
         until: UnixMillis,
     },
-    /// Somebody holds it.
+    /// An agent holds it.
     Leased {
-        /// Who, if a name was given.
+        /// The holder, if it has a name.
         #[serde(skip_serializing_if = "Option::is_none")]
         by: Option<String>,
-        /// Until when.
+        /// The end of the lease.
         until: UnixMillis,
     },
-    /// Its holder let the lease run out; it counts until it is taken back.
+    /// Its lease expired; it counts until it is reclaimed.
     LeaseExpiredAwaitingReclaim {
-        /// When the lease ran out.
+        /// When the lease expired.
         since: UnixMillis,
     },
-    /// Its folders are elsewhere.
+    /// Its folders are on another host.
     OtherHost {
-        /// Where.
+        /// That host.
         host: String,
     },
-    /// Nothing is configured to run this kind.
+    /// No command is configured for its kind.
     NoRunner {
         /// The kind.
         kind: String,
     },
 }
 
-/// Runnable, but not now, because …
+/// A reason why a runnable task is not granted now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -104,24 +104,24 @@ pub enum Wait {
         /// Leases held.
         active: u32,
     },
-    /// The API pushed back.
+    /// The API is blocked.
     RateLimited {
-        /// Which API.
+        /// The upstream.
         upstream: String,
-        /// Until when; none for until somebody unblocks it.
+        /// The end of the block; none until it is unblocked by hand.
         #[serde(skip_serializing_if = "Option::is_none")]
         until: Option<UnixMillis>,
     },
-    /// The money for the API it calls is spent.
+    /// The budget for the API is spent.
     BudgetSpent {
         /// The budget's key in the configuration, e.g. `usd_per_day`.
         budget: String,
-        /// When the budget begins anew.
+        /// When the next period of the budget begins.
         until: UnixMillis,
     },
-    /// As many loops that use the API run as may.
+    /// The most loops that may use the API are running.
     UpstreamFull {
-        /// Which API.
+        /// The upstream.
         upstream: String,
         /// The ceiling.
         ceiling: u32,
@@ -130,70 +130,70 @@ pub enum Wait {
     },
     /// Too little disk space for new work.
     DiskLow {
-        /// Bytes there are.
+        /// Free bytes.
         available: u64,
-        /// Bytes there must be.
+        /// Required bytes.
         minimum: u64,
     },
     /// All worktrees are in use.
     WorktreesFull {
         /// The ceiling.
         ceiling: u32,
-        /// The worktrees on disk that no running loop uses. They do not count.
+        /// Worktrees on disk that no running loop uses. They do not count.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         kept: Vec<String>,
     },
-    /// Others come first.
+    /// Other tasks rank higher.
     Outranked {
-        /// Its place, from 1.
+        /// Its position, from 1.
         position: u64,
-        /// Who is next.
+        /// The next task.
         by: TaskId,
     },
 }
 
-/// Either.
+/// An obstacle or a wait.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Reason {
     /// Not runnable.
     Obstacle(Obstacle),
-    /// Runnable, not now.
+    /// Runnable, but not granted now.
     Wait(Wait),
 }
 
-/// What is known of the parent.
+/// The state of the parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParentFact {
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// Its iteration.
     pub iteration: u32,
 }
 
-/// What stands around a task: everything its obstacles depend on beside its own fields.
+/// Facts about related tasks on which the obstacles of a task depend.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     /// The parent, if the task names one and it exists.
     pub parent: Option<ParentFact>,
-    /// How many blockers are not done.
+    /// The number of blockers that are not done.
     pub open_blockers: u32,
-    /// Which, where somebody wants to read it.
+    /// Their ids, if they are needed for an explanation.
     pub blocked_by: Vec<TaskId>,
 }
 
-/// Who asks: facts that hold for a viewer, not for the task.
+/// Facts that depend on the viewer, not on the task.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Viewer {
-    /// The queue is paused.
+    /// Whether the queue is paused.
     pub queue_paused: bool,
-    /// The host that would run it; none where hosts do not matter.
+    /// The host that would run it; none if hosts do not matter.
     pub host: Option<String>,
-    /// The kinds that can be run here; none where anything can.
+    /// The kinds that can run here; none if all can.
     pub runners: Option<Vec<String>>,
 }
 
-/// Every obstacle of the task itself, in the order they are explained. Empty: it could be granted.
+/// Every obstacle of the task itself, in the order of explanation. If empty, the task can be granted.
 pub fn obstacles(task: &Task, facts: &Facts, now: UnixMillis) -> Vec<Obstacle> {
     let mut found = Vec::new();
     match task.status {
@@ -235,8 +235,8 @@ fn parent_obstacle(task: &Task, facts: &Facts) -> Option<Obstacle> {
     Some(Obstacle::ArtifactMissing { path: path.clone() })
 }
 
-/// Why an unfinished task can never run again: its parent is deleted, or has moved on to another iteration. Nothing
-/// stays unfinished like this: whoever writes such a change ends the children with it.
+/// Why an unfinished task can never run again: its parent is deleted, or has started another iteration. No task stays
+/// in this condition: the transaction that causes it ends the children.
 pub fn outlived(task: &Task, facts: &Facts) -> Option<Obstacle> {
     let (parent, fact) = (task.parent.as_ref()?, facts.parent?);
     if fact.status == Status::Deleted {
@@ -246,7 +246,7 @@ pub fn outlived(task: &Task, facts: &Facts) -> Option<Obstacle> {
     Some(Obstacle::Stale { parent_iteration, current: fact.iteration })
 }
 
-/// Obstacles that depend on who asks.
+/// Obstacles that depend on the viewer.
 pub fn viewer_obstacles(task: &Task, viewer: &Viewer) -> Vec<Obstacle> {
     let mut found = Vec::new();
     if viewer.queue_paused {
@@ -265,9 +265,9 @@ pub fn viewer_obstacles(task: &Task, viewer: &Viewer) -> Vec<Obstacle> {
     found
 }
 
-/// Since when nothing but time stands in a task's way; none while something else does.
+/// The time from which on only time was in the way; none while there is another obstacle.
 pub fn ready_since(task: &Task, facts: &Facts) -> Option<UnixMillis> {
-    // At the end of all times whatever cools down has done so.
+    // At the end of time every cool-down is over.
     let stage = Stage::of(task, facts, UnixMillis::MAX);
     (stage != Stage::Obstructed).then(|| task.ready_at())
 }
@@ -275,11 +275,11 @@ pub fn ready_since(task: &Task, facts: &Facts) -> Option<UnixMillis> {
 /// The verdict of [`obstacles`] in the form that stores index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// Something other than time stands in the way.
+    /// There is an obstacle other than time.
     Obstructed = 0,
-    /// Only time does.
+    /// Only time is in the way.
     Cooling = 1,
-    /// Nothing does.
+    /// There is no obstacle.
     Ready = 2,
 }
 
@@ -287,7 +287,7 @@ impl Stage {
     /// Judges a task.
     pub fn of(task: &Task, facts: &Facts, now: UnixMillis) -> Self {
         if task.status != Status::Open {
-            // That alone is an obstacle, and no need to name it.
+            // The number alone is an obstacle; the ids are not needed.
             return Self::Obstructed;
         }
         match obstacles(task, facts, now).as_slice() {

@@ -1,5 +1,5 @@
-//! Planning as text: reads the lines of a plan and works out what must change for the backlog to agree with it.
-//! Pure: [`read`] takes bytes, [`diff`] takes what is stored, and both return data.
+//! Reads a plan, and computes the changes that make the backlog agree with it. Pure: [`read`] takes bytes, [`diff`]
+//! takes the stored tasks, and both return data.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::time::UnixMillis;
 /// One line of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanLine {
-    /// Its real number, from 1.
+    /// Its number in the input, from 1.
     pub line: usize,
     /// The planner's id.
     pub id: TaskId,
@@ -33,24 +33,24 @@ pub struct PlanLine {
     pub spec: Option<String>,
     /// `ref`
     pub reference: Option<String>,
-    /// `deps`; none leaves the edges alone.
+    /// `deps`; none keeps the edges.
     pub deps: Option<Vec<TaskId>>,
     /// `steps`
     pub steps: Vec<String>,
 }
 
-/// A plan as read.
+/// A parsed plan.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PlanText {
     /// Its lines, in order.
     pub lines: Vec<PlanLine>,
-    /// Keys that mean nothing here, each once.
+    /// Unknown keys, each once.
     pub unknown_keys: BTreeSet<String>,
 }
 
 const KEYS: [&str; 9] = ["id", "t", "d", "p", "cat", "spec", "ref", "deps", "steps"];
 
-/// Reads a whole plan, or names the first line that is wrong.
+/// Parses a whole plan, or reports the first invalid line.
 pub fn read(input: &[u8]) -> Result<PlanText, Refusal> {
     let mut plan = PlanText::default();
     let mut seen: BTreeMap<TaskId, usize> = BTreeMap::new();
@@ -80,7 +80,7 @@ pub fn read(input: &[u8]) -> Result<PlanText, Refusal> {
     Ok(plan)
 }
 
-/// One JSON object with its line number, for messages that name both.
+/// One JSON object with its line number, for messages.
 struct Line {
     line: usize,
     object: Map<String, Value>,
@@ -129,7 +129,7 @@ impl Line {
         self.bad(format!("field \"{key}\" must be {wanted}, got: {}", text::escaped(&given)))
     }
 
-    /// PostgreSQL has no place for it, and no store takes what another one cannot.
+    /// PostgreSQL cannot store NUL, and no store accepts text that another one cannot.
     fn has_nul(&self, key: &str) -> Refusal {
         self.bad(format!("field \"{key}\" contains a NUL character"))
     }
@@ -201,31 +201,31 @@ impl Line {
     }
 }
 
-/// The parser counts lines of its own, which would be read as the plan's.
+/// Removes the parser's own line number, which would be mistaken for the plan's.
 fn in_one_line(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }
 
-/// What the store knows of the tasks a plan touches.
+/// The stored tasks that a plan affects.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
     /// Tasks that the plan's lines or dependencies name, and those of its specs, with their blockers.
     pub tasks: BTreeMap<TaskId, (Task, BTreeSet<TaskId>)>,
 }
 
-/// Where a plan applies.
+/// The context of a plan.
 pub struct PlanScope<'a> {
     /// Namespace.
     pub scope: &'a str,
     /// The queue it plans.
     pub queue: &'a str,
-    /// Priority of lines that give none.
+    /// Priority of lines without one.
     pub default_priority: u32,
-    /// Which specs may lose tasks; none for all that the plan names.
+    /// Specs from which tasks may be deleted; none for all that the plan names.
     pub specs: Option<&'a Globs>,
 }
 
-/// One task that changes, and its edges after it.
+/// One changed task, and its changed edges.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanChange {
     /// The task with the plan's fields.
@@ -236,22 +236,22 @@ pub struct PlanChange {
     pub remove: Vec<TaskId>,
 }
 
-/// What must change.
+/// The changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PlanDiff {
     /// New tasks, in line order.
     pub insert: Vec<PlanChange>,
-    /// Deleted tasks that the plan has again.
+    /// Deleted tasks that the plan names again.
     pub revive: Vec<PlanChange>,
     /// Tasks whose fields or edges differ.
     pub update: Vec<PlanChange>,
-    /// Tasks the plan no longer has.
+    /// Tasks that are no longer in the plan.
     pub delete: Vec<TaskId>,
     /// Done tasks, which are immutable.
     pub skipped: usize,
 }
 
-/// Works out what must change. The same plan applied a second time changes nothing.
+/// Computes the changes. Applying the same plan again changes nothing.
 pub fn diff(
     lines: &[PlanLine],
     stored: &Stored,
@@ -308,7 +308,7 @@ fn change_of(task: &Task, edges: &BTreeSet<TaskId>, line: &PlanLine, plan: &Plan
     PlanChange { task: planned(task, line, plan), add, remove }
 }
 
-/// The task with the line's fields; what the line leaves out is cleared.
+/// The task with the line's fields; fields that the line omits are cleared.
 fn planned(task: &Task, line: &PlanLine, plan: &PlanScope<'_>) -> Task {
     Task {
         title: (&line.title).into(),
@@ -322,7 +322,7 @@ fn planned(task: &Task, line: &PlanLine, plan: &PlanScope<'_>) -> Task {
     }
 }
 
-/// Tasks of the plan's specs that the plan no longer has, neither done nor deleted already.
+/// Tasks of the plan's specs that are no longer in the plan, neither done nor already deleted.
 fn removed(
     lines: &[PlanLine],
     stored: &Stored,

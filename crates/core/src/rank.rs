@@ -1,5 +1,5 @@
-//! The one order: by priority; inside a priority overdue tasks first, by how long they have been runnable; then by
-//! score, age, insertion. Total, so every host sorts alike.
+//! The one order: by priority; within a priority overdue tasks first, by how long they have been runnable; then by
+//! score, age, insertion. The order is total, so every host sorts alike.
 
 use std::cmp::Reverse;
 
@@ -12,23 +12,23 @@ use crate::status::Status;
 use crate::task::Task;
 use crate::time::{MINUTE_MS, UnixMillis};
 
-/// The part of a task that its place depends on. Small, so that long lists can be ranked without their texts.
+/// The fields of a task that determine its rank. Small, so that long lists can be ranked without their texts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rankable {
-    /// Insertion number; names the task.
+    /// Insertion number; identifies the task.
     pub seq: u64,
     /// Lower first.
     pub priority: u32,
-    /// The score's part that does not change with time.
+    /// The part of the score that does not change with time.
     pub static_score: i64,
     /// When it was added.
     pub created_at: UnixMillis,
-    /// Runnable since.
+    /// The time since which it is runnable.
     pub ready_at: UnixMillis,
 }
 
 impl Rankable {
-    /// Of a task under its queue's policy.
+    /// The fields of a task under its queue's policy.
     pub fn of(task: &Task, policy: &QueuePolicy) -> Self {
         Self {
             seq: task.seq,
@@ -66,7 +66,7 @@ pub fn key(rankable: &Rankable, policy: &QueuePolicy, now: UnixMillis) -> RankKe
     RankKey { priority: rankable.priority, place, created_at: rankable.created_at, seq: rankable.seq }
 }
 
-/// Tasks runnable since before this instant are overdue; none where the queue has no guard.
+/// Tasks runnable since before this time are overdue; none if the queue has no guard.
 pub fn overdue_before(policy: &QueuePolicy, now: UnixMillis) -> Option<UnixMillis> {
     let minutes = policy.score.as_ref()?.starvation_guard_minutes?;
     Some(now.plus_ms(-i64::from(minutes) * MINUTE_MS))
@@ -86,7 +86,7 @@ fn depth_boost(score: &ScorePolicy, depth: u32) -> i64 {
     i64::from(depth).saturating_mul(score.depth_boost_per_level)
 }
 
-/// Counts failed iterations: all tries of a loop that waits, all but the one under way of a loop that runs.
+/// Counts failed iterations: all tries of a waiting loop, all but the current one of a running loop.
 fn retry_penalty(score: &ScorePolicy, task: &Task) -> i64 {
     let under_way = u32::from(task.status == Status::Active);
     i64::from(task.tries.saturating_sub(under_way))
@@ -100,13 +100,13 @@ fn age_boost(created_at: UnixMillis, policy: &QueuePolicy, now: UnixMillis) -> i
     minutes.saturating_mul(score.age_boost_per_minute).min(score.age_boost_max)
 }
 
-/// A score with its terms, for people.
+/// A score with its terms.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Score {
     /// The sum.
     pub total: i64,
-    /// What it is the sum of.
+    /// The terms.
     pub terms: Vec<ScoreTerm>,
 }
 
@@ -116,7 +116,7 @@ pub struct Score {
 pub struct ScoreTerm {
     /// `base`, `age`, `depth`, `retries`.
     pub name: Cow<'static, str>,
-    /// What it adds.
+    /// The value of the term.
     pub value: i64,
 }
 

@@ -7,14 +7,14 @@ use crate::status::Status;
 use crate::time::UnixMillis;
 use crate::transition::Verb;
 
-/// Who holds a task now.
+/// The current holder of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     /// The current lease.
     pub lease: LeaseId,
     /// Its agent, if it named itself.
     pub agent: Option<String>,
-    /// Until when.
+    /// The end of the lease.
     pub until: UnixMillis,
 }
 
@@ -50,15 +50,15 @@ pub enum Refusal {
     UnknownDependency {
         /// The new task.
         id: TaskId,
-        /// What it names.
+        /// The unknown blocker.
         dep: TaskId,
     },
-    /// The same blocker twice.
+    /// A blocker is given twice.
     #[error("dependency '{dep}' of task '{id}' is given twice")]
     DuplicateDependency {
         /// The task.
         id: TaskId,
-        /// What it names twice.
+        /// The repeated blocker.
         dep: TaskId,
     },
     /// No such edge.
@@ -70,21 +70,21 @@ pub enum Refusal {
         /// The id.
         id: String,
     },
-    /// No such entry, or none with such a lease or in such a state, in the words of `rota queue` and `rota sched`.
+    /// No such entry, or none with such a lease or in such a state, as `rota queue` and `rota sched` report it.
     #[error("{problem}")]
     EntryNotFound {
-        /// What was looked for, and its name.
+        /// The message, with the name of what was not found.
         problem: String,
     },
     /// No such queue.
     #[error("unknown queue '{name}' (known: {})", known.join(", "))]
     UnknownQueue {
-        /// What was asked for.
+        /// The given name.
         name: String,
-        /// What there is.
+        /// The known queues.
         known: Vec<String>,
     },
-    /// The id is taken.
+    /// The id is in use.
     #[error("task '{id}' already exists")]
     DuplicateId {
         /// The id.
@@ -104,18 +104,18 @@ pub enum Refusal {
         /// Its level.
         depth: u32,
     },
-    /// The edge would close a circle.
+    /// The edge would close a cycle.
     #[error("{} would be a cycle", cycle(path))]
     WouldCycle {
-        /// The circle, first and last the same.
+        /// The cycle; first and last are the same.
         path: Vec<TaskId>,
     },
-    /// Settling or renewing what nobody holds.
+    /// Settling or renewing a task without a holder.
     #[error("task '{id}' is not active (status: {status})")]
     NotActive {
         /// The task.
         id: TaskId,
-        /// Where it stands.
+        /// Its status.
         status: Status,
     },
     /// The caller's lease expired and was reclaimed, and the task was not granted again.
@@ -123,7 +123,7 @@ pub enum Refusal {
     LeaseLost {
         /// The task.
         id: TaskId,
-        /// Where it stands.
+        /// Its status.
         status: Status,
         /// The lease that was reclaimed.
         lease: LeaseId,
@@ -141,10 +141,10 @@ pub enum Refusal {
         /// Its holder.
         agent: String,
     },
-    /// A person's override, asked for by a caller that works under a lease.
+    /// An operator's override by a caller that works under a lease.
     #[error("--force is a person's override: it cannot be used under a lease")]
     ForceUnderLease,
-    /// A verb that writes was given a time that the store's clock has not reached.
+    /// A writing verb was given a time later than the store's clock.
     #[error("--now {now} is later than the store's clock ({clock})")]
     NowAhead {
         /// The given time.
@@ -152,32 +152,32 @@ pub enum Refusal {
         /// The store's clock.
         clock: UnixMillis,
     },
-    /// An agent would add more tasks than it may, with its lease token or by `children.jsonl`.
+    /// An agent would add more tasks than allowed, with its lease token or by `children.jsonl`.
     #[error("task '{id}' would have {count} {what}: its agent may add at most {limit}")]
     AgentLimit {
         /// The agent's task.
         id: TaskId,
         /// `children` or `created tasks`.
         what: &'static str,
-        /// How many there would be.
+        /// The resulting number.
         count: usize,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// The policy of the queue does not let agents create tasks.
+    /// The queue's policy does not allow agents to create tasks.
     #[error("agents may not create tasks in queue '{queue}' (agentsMayCreate is false)")]
     AgentsMayNotCreate {
         /// The queue.
         queue: String,
     },
-    /// The caller is another agent than the holder.
+    /// The caller is not the holder.
     #[error("agent '{agent}' is not the assignee of task '{id}'")]
     NotHolder {
         /// The task.
         id: TaskId,
-        /// Who the caller says it is.
+        /// The agent that the caller names.
         agent: String,
-        /// Who holds it.
+        /// The holder.
         holder: Holder,
     },
     /// The caller's lease is not the current one.
@@ -185,12 +185,12 @@ pub enum Refusal {
     StaleLease {
         /// The task.
         id: TaskId,
-        /// What the caller names.
+        /// The lease that the caller names.
         lease: LeaseId,
-        /// Who holds it.
+        /// The holder.
         holder: Holder,
     },
-    /// The queue wants the lease named.
+    /// The queue requires the lease id.
     #[error("queue '{queue}' requires the lease of task '{id}' to be named (--lease-id)")]
     LeaseRequired {
         /// The task.
@@ -198,30 +198,30 @@ pub enum Refusal {
         /// Its queue.
         queue: String,
     },
-    /// The state machine has no such step.
+    /// The state machine has no such transition.
     #[error("task '{id}' cannot be {} (status: {status}); only {} tasks can", verb.participle(), verb.from_words())]
     WrongStatus {
         /// The task.
         id: TaskId,
-        /// Where it stands.
+        /// Its status.
         status: Status,
-        /// What was asked.
+        /// The requested verb.
         verb: Verb,
     },
-    /// Reopening what its parent has left behind.
+    /// Reopening a task whose parent was deleted or has started another iteration.
     #[error("task '{id}' cannot be reopened: {}", crate::explain::obstacle_in_words(why))]
     CannotReopen {
         /// The task.
         id: TaskId,
-        /// What its parent has come to.
+        /// The state of its parent.
         why: Obstacle,
     },
-    /// Moving a tree of which something runs.
+    /// Moving a tree while a task of it is active.
     #[error("the tree of '{id}' cannot be moved while '{running}' is running")]
     TreeRunning {
-        /// The task that was named.
+        /// The named task.
         id: TaskId,
-        /// The first of the tree that is active.
+        /// The first active task of the tree.
         running: TaskId,
     },
     /// Done tasks are immutable.
@@ -230,27 +230,27 @@ pub enum Refusal {
         /// The task.
         id: TaskId,
     },
-    /// A claim that finds nothing to grant.
+    /// A claim found nothing to grant.
     #[error("No eligible tasks")]
     NothingEligible,
-    /// A claim by id that cannot be granted.
+    /// A claim by id cannot be granted.
     #[error("Task not eligible")]
     NotEligible {
         /// The task.
         id: TaskId,
-        /// Why.
+        /// The reasons.
         reasons: Vec<Reason>,
     },
-    /// A name that cannot be used.
+    /// An invalid name.
     #[error(transparent)]
     BadName(#[from] BadName),
-    /// A value that cannot be used.
+    /// An invalid value.
     #[error("{problem}")]
     BadValue {
         /// Names the field, the value and what is allowed.
         problem: String,
     },
-    /// A line of a plan that cannot be used.
+    /// An invalid line of a plan.
     #[error("line {line}: {problem}")]
     BadLine {
         /// Its number, from 1.
@@ -258,26 +258,26 @@ pub enum Refusal {
         /// Names the field and the value.
         problem: String,
     },
-    /// A policy document that cannot be used.
+    /// An invalid policy document.
     #[error(transparent)]
     BadPolicy(#[from] crate::policy::PolicyError),
-    /// A document that says nothing of rules that were published, so that they would silently become the defaults.
+    /// A document that omits published values, which would silently revert to their defaults.
     #[error(
         "the document would set published values back to their defaults: {}",
         crate::text::escaped(reverts)
     )]
     PolicyReverts {
-        /// Each path with what is in force and what would be.
+        /// Each path with the current and the resulting value.
         reverts: String,
     },
-    /// Somebody published another policy in between.
+    /// Another policy was published in the meantime.
     #[error(
         "the policy was based on {based_on}, but {current} is current: look at `rota policy diff` and apply again"
     )]
     PolicyMoved {
-        /// What the document says.
+        /// The version that the document was based on.
         based_on: String,
-        /// What the store says.
+        /// The current version in the store.
         current: String,
     },
 }
@@ -287,7 +287,7 @@ fn cycle(path: &[TaskId]) -> String {
 }
 
 impl Refusal {
-    /// A stable word for scripts and the error pages.
+    /// A stable code for scripts and the error pages.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::TaskNotFound { .. } | Self::LoopNotFound { .. } => "task_not_found",
@@ -328,7 +328,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it is an answer rather than a mistake: there is nothing to do, or not yet.
+    /// Whether it is an answer rather than an error: there is nothing to do, or not yet.
     pub const fn is_answer(&self) -> bool {
         matches!(self, Self::NothingEligible | Self::NotEligible { .. })
     }
@@ -348,7 +348,7 @@ impl Refusal {
         }
     }
 
-    /// More than the one line: who holds it now, what stands in the way, what to try.
+    /// Further lines: the current holder, the obstacles, what to try.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotHolder { holder, .. } | Self::StaleLease { holder, .. } => {

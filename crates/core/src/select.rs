@@ -1,4 +1,4 @@
-//! Choosing what to grant next. Ceilings are applied while choosing, not after cutting the list, so a full kind never
+//! Chooses what to grant next. Ceilings are applied while choosing, not after cutting the list, so a full kind never
 //! hides a runnable task behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,13 +14,13 @@ use crate::time::UnixMillis;
 pub struct Candidate {
     /// The task.
     pub id: TaskId,
-    /// What a kind's ceiling counts.
+    /// The kind, for its ceiling.
     pub kind: Option<String>,
-    /// What its place depends on.
+    /// The fields that determine its rank.
     pub rankable: Rankable,
 }
 
-/// What a queue's ceilings leave, counted from live leases.
+/// The remaining capacity under a queue's ceilings, counted from live leases.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Room {
     ceiling: Option<u32>,
@@ -43,17 +43,17 @@ pub struct WorktreeLimit {
     pub left: u32,
 }
 
-/// What holds back the loops that use one upstream.
+/// The limits on loops that use one upstream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UpstreamLimit {
-    /// A block, or whatever else lets none of them start.
+    /// A wait that lets none of them start, such as a block.
     pub held: Vec<Wait>,
     /// How many of them may run at once.
     pub ceiling: Option<u32>,
 }
 
 impl Room {
-    /// From a policy and the unsettled leases by kind, expired ones too.
+    /// From a policy and the unsettled leases by kind, including expired ones.
     pub fn new(policy: &QueuePolicy, active_by_kind: BTreeMap<String, u32>) -> Self {
         Self {
             ceiling: policy.max_concurrent,
@@ -73,7 +73,7 @@ impl Room {
         self
     }
 
-    /// The same under the limits of upstreams, given the upstream that each kind uses.
+    /// The same with the limits of upstreams, given the upstream that each kind uses.
     #[must_use]
     pub fn with_upstreams(
         mut self,
@@ -84,7 +84,7 @@ impl Room {
         self
     }
 
-    /// Whether a policy has any ceiling to count for.
+    /// Whether a policy has any ceiling.
     pub fn is_bounded_by(policy: &QueuePolicy) -> bool {
         policy.max_concurrent.is_some() || !policy.per_kind.is_empty()
     }
@@ -94,7 +94,7 @@ impl Room {
         self.active
     }
 
-    /// How many more the queue takes; none for any number.
+    /// How many more leases the queue allows; none for no limit.
     pub fn left(&self) -> Option<u32> {
         self.ceiling.map(|ceiling| ceiling.saturating_sub(self.active))
     }
@@ -148,7 +148,7 @@ impl Room {
         waits
     }
 
-    /// The kinds that take no more.
+    /// The kinds without remaining capacity.
     pub fn full_kinds(&self) -> Vec<String> {
         let with_worktree = self.worktrees.iter().flat_map(|limit| &limit.kinds);
         let mut kinds: Vec<&String> =
@@ -158,7 +158,7 @@ impl Room {
         kinds.into_iter().filter(|kind| self.wait(Some(kind)).is_some()).cloned().collect()
     }
 
-    /// Gives the place of one lease back.
+    /// Returns the capacity of one lease.
     pub fn release(&mut self, kind: Option<&str>) {
         self.active = self.active.saturating_sub(1);
         if let Some(count) = self.active_by_kind.get_mut(kind.unwrap_or_default()) {
@@ -185,8 +185,8 @@ impl Room {
     }
 }
 
-/// Chooses up to `limit` from the candidates. Same inputs, same answer, on every host. What is chosen takes its
-/// room, so a next call goes on where this one ended.
+/// Chooses up to `limit` candidates. The same inputs give the same result on every host. Chosen tasks use up
+/// capacity, so the next call continues where this one ended.
 pub fn select(
     candidates: Vec<Candidate>,
     room: &mut Room,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// C2: shuffled input gives equal output; whoever is left out has a reason; no ceiling is exceeded.
+        /// C2: shuffled input gives equal output; every task left out has a reason; no ceiling is exceeded.
         #[test]
         fn total_bounded_and_complete(
             input in proptest::collection::vec((0u8..3, 0u32..3, 0i64..5), 0..30),

@@ -4,30 +4,30 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a task stands. One enum for tasks, runs, loops and issues.
+/// The state of a task. One enum for tasks, runs, loops and issues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// May be granted when nothing stands in the way.
+    /// Not held; may be granted if it has no obstacle.
     Open,
-    /// Granted; a lease is held until settled or reclaimed.
+    /// Granted; a lease is held until it is settled or reclaimed.
     Active,
-    /// Held back by a person.
+    /// Paused by a person.
     Paused,
-    /// Finished well.
+    /// Finished successfully.
     Done,
-    /// Finished badly for good.
+    /// Failed for good: out of iterations, or its parent was deleted.
     Failed,
     /// Out of attempts, or needs a person.
     Parked,
-    /// Its parent moved on, or it was cancelled.
+    /// Cancelled, or its parent started another iteration.
     Invalidated,
     /// Soft-deleted.
     Deleted,
 }
 
-/// Whose vocabulary a status is shown in.
+/// The vocabulary in which a status is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Front {
     /// `rota task`
@@ -65,7 +65,7 @@ impl Status {
         }
     }
 
-    /// The word a front shows; `was_leased` tells the scheduler's `ready` from its `pending`.
+    /// The word of a front; `was_leased` distinguishes the scheduler's `ready` from its `pending`.
     pub const fn word_for(self, front: Front, was_leased: bool) -> &'static str {
         match (front, self) {
             (Front::Sched, Self::Open) if was_leased => "ready",
@@ -78,7 +78,7 @@ impl Status {
         }
     }
 
-    /// Reads the stored word.
+    /// Parses the stored word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.word() == word)
     }
@@ -88,7 +88,7 @@ impl Status {
         matches!(self, Self::Done | Self::Deleted)
     }
 
-    /// Whether nothing but a person's or planner's act leads out of it.
+    /// Whether only an explicit action leads out of it.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Invalidated | Self::Deleted)
     }
@@ -100,22 +100,22 @@ impl fmt::Display for Status {
     }
 }
 
-/// How an attempt ended. What follows is data in the policy.
+/// How an attempt ended. The policy decides what follows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Finished well.
+    /// Finished successfully.
     Done,
     /// Reported as failed.
     Failed,
     /// The lease expired and was reclaimed.
     Lost,
-    /// The API pushed back.
+    /// The API was rate limited.
     RateLimited,
     /// The daemon stopped.
     Interrupted,
-    /// Given back.
+    /// The holder returned the lease.
     Released,
     /// A person must look at it.
     NeedsPerson,

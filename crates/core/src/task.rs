@@ -9,26 +9,26 @@ use crate::status::Status;
 use crate::text::Text;
 use crate::time::UnixMillis;
 
-/// Field name to new value, null for gone.
+/// Field name to new value, null if removed.
 pub type Changes = BTreeMap<String, Json>;
 
-/// Where a task without a priority sorts.
+/// The priority by which a task without one is sorted.
 pub const NORMAL_PRIORITY: u32 = 2;
 
-/// The stored change cannot be read back: the journal was written by something else, or damaged.
+/// A stored change cannot be parsed: the journal was written by another program, or is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("field '{field}' of a journalled change: {source}")]
 pub struct BadChange {
     /// The field.
     pub field: String,
-    /// What serde says.
+    /// serde's message.
     pub source: serde_json::Error,
 }
 
 macro_rules! task {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $key:literal,)*) => {
-        /// One task, as the tables hold it. Every field here is journalled: a change of it is in the event of the
-        /// transaction that made it. Edges are kept beside it, derived columns ([`crate::obstacle::Stage`]) too.
+        /// One task, as stored. Every field is journalled: the event of a transaction has the fields it changed.
+        /// Edges and derived columns ([`crate::obstacle::Stage`]) are stored separately.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct Task {
             /// Namespace.
@@ -43,7 +43,7 @@ macro_rules! task {
         }
 
         impl Task {
-            /// What differs in `next`, as the journal writes it.
+            /// The fields that differ in `next`, as the journal writes them.
             pub fn changes_to(&self, next: &Self) -> Changes {
                 self.changes_except(&[], next)
             }
@@ -57,7 +57,7 @@ macro_rules! task {
                 changes
             }
 
-            /// The same as the members of a JSON object, in no particular order, without the detour over a map.
+            /// The same as members of a JSON object, in no particular order, without an intermediate map.
             pub(crate) fn write_changes_except(&self, left_out: &[&str], next: &Self, into: &mut Vec<u8>) {
                 $(if self.$field != next.$field && !left_out.contains(&$key) {
                     json::push_member(into, $key, &next.$field);
@@ -69,7 +69,7 @@ macro_rules! task {
                 [$(($key.to_owned(), Json::of(&self.$field)),)*].into()
             }
 
-            /// Applies what [`Task::changes_to`] wrote.
+            /// Applies changes written by [`Task::changes_to`].
             pub fn apply_changes(&mut self, changes: &Changes) -> Result<(), BadChange> {
                 for (key, value) in changes {
                     match key.as_str() {
@@ -90,53 +90,53 @@ macro_rules! task {
 }
 
 task! {
-    /// What a ceiling, a pause and a retry rule apply to.
+    /// The queue, whose ceiling, pause and retry rule apply.
     queue: Text = "queue",
-    /// Free word; `plan`, `spec`, `phase`, `ralph` are known to queue `loops`.
+    /// Free word; queue `loops` knows `plan`, `spec`, `phase` and `ralph`.
     kind: Option<String> = "kind",
-    /// Lower first; only loops may keep it unset.
+    /// Lower first; only loops may leave it unset.
     priority: Option<u32> = "priority",
-    /// Whether the priority was taken from the nearest ancestor at creation.
+    /// Whether the priority was inherited from the nearest ancestor at creation.
     priority_inherited: bool = "priorityInherited",
-    /// Where it stands.
+    /// The status.
     status: Status = "status",
-    /// The task above it.
+    /// The parent.
     parent: Option<TaskId> = "parent",
-    /// Levels below the root, fixed at creation.
+    /// Levels below the root, assigned at creation.
     depth: u32 = "depth",
-    /// Artifact that must exist.
+    /// The artifact that must exist.
     triggered_by: Option<String> = "triggeredBy",
-    /// The parent's iteration it came from; without one it is never stale.
+    /// The parent's iteration that created it; without one it is never stale.
     parent_iteration: Option<u32> = "parentIteration",
-    /// Hash of the plan line and of the triggering artifact that a child was made from.
+    /// Hash of the plan line and of the triggering artifact from which a child was created.
     trigger_hash: Option<String> = "triggerHash",
     /// The task whose agent created this one with its lease token.
     discovered_from: Option<TaskId> = "discoveredFrom",
-    /// Whether the artifact was there when last looked at.
+    /// Whether the artifact existed at the last check.
     artifact_present: bool = "artifactPresent",
-    /// Every started run of its body takes the next number.
+    /// The number of the last started iteration.
     iteration: u32 = "iteration",
-    /// Iterations that count against the limit.
+    /// Iterations that count towards the limit.
     tries: u32 = "tries",
-    /// Attempts that ended badly.
+    /// Attempts that failed or were lost.
     attempts: u32 = "attempts",
-    /// Rate-limited ends in a row.
+    /// Consecutive rate limits.
     limited_in_row: u32 = "limitedInRow",
-    /// Fast failures of a loop in a row.
+    /// Consecutive fast failures of a loop.
     fast_failures: u32 = "fastFailures",
-    /// How many tasks the agents of this task have created.
+    /// The number of tasks that its agents have created.
     filed: u32 = "filed",
-    /// The last grant's number.
+    /// The fence of the last grant.
     fence: Fence = "fence",
-    /// Who holds it.
+    /// The holder.
     assignee: Option<String> = "assignee",
-    /// Until when it is held.
+    /// The end of the lease.
     lease_expires_at: Option<UnixMillis> = "leaseExpiresAt",
-    /// Not before.
+    /// The earliest time it may start.
     next_eligible_at: Option<UnixMillis> = "nextEligibleAt",
     /// The latest of created, reopened, and last blocker, parent or artifact settled.
     open_since: UnixMillis = "openSince",
-    /// Where the tree's folders are.
+    /// The host that has the tree's folders.
     host: Option<String> = "host",
     /// One line.
     title: Text = "title",
@@ -144,15 +144,15 @@ task! {
     description: Option<Text> = "description",
     /// Free word.
     category: Option<Text> = "category",
-    /// What to do, in order.
+    /// The steps of the work, in order.
     steps: Vec<String> = "steps",
-    /// The plan it belongs to.
+    /// The spec it belongs to.
     spec_ref: Option<String> = "spec",
     /// Free reference.
     reference: Option<String> = "ref",
-    /// What a front keeps for itself.
+    /// Data that a front keeps for itself.
     payload: Option<Json> = "payload",
-    /// What came out.
+    /// The result.
     result: Option<Json> = "result",
     /// Why the last attempt failed.
     fail_reason: Option<String> = "failReason",
@@ -169,7 +169,7 @@ task! {
 }
 
 impl Task {
-    /// A fresh open task without anything but its names.
+    /// A new open task with nothing but its names.
     pub fn new(scope: &str, id: TaskId, queue: &str, title: &str, now: UnixMillis) -> Self {
         Self {
             scope: Text::from(scope),
@@ -222,12 +222,12 @@ impl Task {
         (self.status == Status::Active).then(|| LeaseId { task: self.id.clone(), fence: self.fence })
     }
 
-    /// Whether a lease is held that has run out and was not reclaimed yet.
+    /// Whether a lease is held that has expired and was not reclaimed yet.
     pub fn lease_expired(&self, now: UnixMillis) -> bool {
         self.status == Status::Active && self.lease_expires_at.is_some_and(|expiry| expiry <= now)
     }
 
-    /// Runnable since, given that nothing but time stands in the way.
+    /// The time since which it is runnable, if nothing but time is in the way.
     pub fn ready_at(&self) -> UnixMillis {
         self.next_eligible_at.map_or(self.open_since, |due| due.max(self.open_since))
     }

@@ -1,4 +1,4 @@
-//! Text from users and agents: kept once however many hold it, and made safe to show. Every interface shows it through
+//! Text from users and agents: shared between copies, and made safe to show. Every interface shows it through
 //! [`escaped`] (one line), [`escaped_lines`] (many lines, any bytes) or [`json_escaped`] (JSON).
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that nobody changes. Its clones share it: a task is copied with every step, what is written in it is not.
+/// An immutable text. Its clones share it, because a task is copied by every transition and its texts rarely change.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text(Arc<str>);
@@ -20,7 +20,7 @@ impl Text {
     }
 }
 
-/// Any text, for whoever reads or writes it.
+/// In a schema it is any text.
 #[cfg(feature = "schema")]
 impl schemars::JsonSchema for Text {
     fn inline_schema() -> bool {
@@ -98,8 +98,8 @@ impl PartialEq<Text> for String {
     }
 }
 
-/// Whether a terminal, a log or a reader could take this character for something else or not see it: control characters
-/// (C0, C1), bidirectional marks, zero-width and other invisible characters, tags. The two selectors of emoji pass.
+/// Whether a character can mislead a terminal, a log or a reader, or is invisible: control characters (C0, C1),
+/// bidirectional marks, zero-width and other invisible characters, tags. The two emoji selectors are allowed.
 fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -110,7 +110,7 @@ fn is_unsafe(character: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The text with everything escaped that could end the line or steer a terminal.
+/// The text with every character escaped that could end the line or control a terminal.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
@@ -126,7 +126,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The same for output of any kind: line breaks and tabs stay, bytes that are not UTF-8 are shown as `\xNN`.
+/// The same for arbitrary output: line breaks and tabs stay, bytes that are not UTF-8 are shown as `\xNN`.
 pub fn escaped_lines(bytes: &[u8]) -> Cow<'_, str> {
     let is_kept = |character: char| matches!(character, '\n' | '\t') || !is_unsafe(character);
     if let Ok(text) = std::str::from_utf8(bytes)
@@ -150,8 +150,8 @@ pub fn escaped_lines(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// JSON with the same characters written as `\uNNNN`, which means the same to a parser. In JSON they are only ever
-/// inside of strings.
+/// JSON with the same characters written as `\uNNNN`, which is equivalent for a parser. In JSON they occur only
+/// inside strings.
 pub fn json_escaped(json: String) -> String {
     let is_unsafe = |character: char| character >= '\u{7f}' && is_unsafe(character);
     if json.bytes().all(|byte| byte < 0x7f) || !json.chars().any(is_unsafe) {
@@ -171,7 +171,7 @@ pub fn json_escaped(json: String) -> String {
     shown
 }
 
-/// The known word nearest to `given`, if one is near enough to be meant.
+/// The known word nearest to `given`, if it is near enough to be a typo.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = 1 + given.chars().count() / 3;
     known

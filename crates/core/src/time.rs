@@ -1,4 +1,4 @@
-//! Instants as UTC milliseconds. Core never reads a clock: every instant comes in from outside.
+//! Instants as UTC milliseconds. Core never reads a clock: every instant is passed in.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub struct UnixMillis(i64);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not an RFC 3339 time (e.g. 2026-01-01T00:00:00Z)")]
 pub struct BadTime {
-    /// What was given.
+    /// The given text.
     pub given: String,
 }
 
@@ -30,7 +30,7 @@ impl UnixMillis {
     /// The latest instant that can be written in every time zone: 9999-12-30T22:00:00.000Z.
     pub const MAX: Self = Self(253_402_207_200_000);
 
-    /// Clamps into the range that RFC 3339 can write.
+    /// Clamps into the range of RFC 3339.
     pub const fn new(millis: i64) -> Self {
         if millis < Self::MIN.0 {
             Self::MIN
@@ -46,12 +46,12 @@ impl UnixMillis {
         self.0
     }
 
-    /// Later by so many milliseconds; stops at the ends of the range.
+    /// Later by the given milliseconds; saturates at the ends of the range.
     pub const fn plus_ms(self, millis: i64) -> Self {
         Self::new(self.0.saturating_add(millis))
     }
 
-    /// How long ago `earlier` was; never below zero, so a stamp from the future has age 0.
+    /// The time since `earlier`; never negative, so a time in the future has age 0.
     pub const fn age_ms_of(self, earlier: Self) -> i64 {
         let age = self.0.saturating_sub(earlier.0);
         if age < 0 { 0 } else { age }
@@ -73,7 +73,7 @@ impl fmt::Display for UnixMillis {
     }
 }
 
-/// An instant in RFC 3339 with milliseconds. Every journal row has a few, so they are written without detours.
+/// An instant in RFC 3339 with milliseconds. Every journal row has a few, so this is written for speed.
 struct Written([u8; 24]);
 
 impl Written {
@@ -96,7 +96,7 @@ impl Written {
     }
 }
 
-/// Writes a number that is not negative into places that are zeros.
+/// Writes a non-negative number over zeros.
 fn put(places: &mut [u8], mut number: i64) {
     for place in places.iter_mut().rev() {
         *place += (number % 10) as u8;
@@ -105,7 +105,7 @@ fn put(places: &mut [u8], mut number: i64) {
 }
 
 /// Year, month and day of a number of days since 1970. Years are counted from March, so that the leap day is the last
-/// one, and in eras of 400 years, which are all of the same length.
+/// one, and in eras of 400 years, which all have the same length.
 fn civil(days: i64) -> (i64, i64, i64) {
     const ERA: i64 = 146_097;
     let since_march_0000 = days + 719_468;
@@ -132,7 +132,7 @@ impl FromStr for UnixMillis {
     }
 }
 
-/// `YYYY-MM-DD(T| )HH:MM:SS[.fraction](Z|±HH:MM)`. The parser behind it reads more forms than that.
+/// `YYYY-MM-DD(T| )HH:MM:SS[.fraction](Z|±HH:MM)`. The parser behind it accepts more forms.
 fn has_rfc3339_shape(text: &[u8]) -> bool {
     const PATTERN: &[u8] = b"dddd-dd-ddTdd:dd:dd";
     if text.len() < PATTERN.len() {

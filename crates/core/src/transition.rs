@@ -1,5 +1,5 @@
-//! The lease state machine, as one table. Who may end a lease, what a verb leads to, what follows a bad end: here,
-//! and nowhere else. [`apply`] returns the next state and what happened; the caller writes both.
+//! The lease state machine, as one table: who may end a lease, where a verb leads, and what follows a failure.
+//! [`apply`] returns the next task and the event; the caller writes both.
 
 use crate::backoff::{self, Backoff};
 use crate::json::Json;
@@ -11,7 +11,7 @@ use crate::status::{Outcome, Status};
 use crate::task::Task;
 use crate::time::UnixMillis;
 
-/// What can be done to a task's state.
+/// The verbs of the state machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs, reason = "each is described in TABLE")]
 pub enum Verb {
@@ -41,17 +41,17 @@ pub enum Verb {
 
 /// One row of the table.
 pub struct Rule {
-    /// What is asked.
+    /// The verb.
     pub verb: Verb,
-    /// Where it is allowed.
+    /// The states from which it is allowed.
     pub from: &'static [Status],
-    /// Where it can lead.
+    /// The states it can lead to.
     pub to: &'static [Status],
-    /// How the attempt ends when it was active.
+    /// How the attempt ends if the task was active.
     pub outcome: Option<Outcome>,
-    /// What it says in the journal, and after "cannot be".
+    /// Its word in the journal, and after "cannot be".
     pub past: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
@@ -93,12 +93,12 @@ impl Verb {
         }
     }
 
-    /// What it says in the journal.
+    /// Its word in the journal.
     pub fn past(self) -> &'static str {
         self.rule().past
     }
 
-    /// What comes after "cannot be".
+    /// Its word after "cannot be".
     pub fn participle(self) -> &'static str {
         match self {
             Self::Claim => "claimed",
@@ -107,7 +107,7 @@ impl Verb {
         }
     }
 
-    /// Where it is allowed, in words.
+    /// The states from which it is allowed, in words.
     pub fn from_words(self) -> String {
         let words: Vec<&str> = self.rule().from.iter().map(|status| status.word()).collect();
         match words.split_last() {
@@ -117,7 +117,7 @@ impl Verb {
     }
 }
 
-/// A verb with what it needs. A lease without a length of its own lasts as long as the policy says.
+/// A verb with its arguments. A lease without an explicit length lasts as long as the policy says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the verbs")]
 pub enum Command {
@@ -135,7 +135,7 @@ pub enum Command {
         caller: Caller,
         reason: String,
     },
-    /// An iteration did not pass, for this reason; the loop gives its lease back.
+    /// An iteration did not pass, for this reason; the loop releases its lease.
     Yield {
         caller: Caller,
         reason: String,
@@ -219,7 +219,7 @@ impl Command {
         }
     }
 
-    /// The caller, where the verb has one.
+    /// The caller, if the verb has one.
     pub const fn caller(&self) -> Option<&Caller> {
         match self {
             Self::Renew { caller, .. }
@@ -237,21 +237,21 @@ impl Command {
     }
 }
 
-/// What is known of the limit that ended an attempt.
+/// Facts about the rate limit that ended an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RateLimit {
     /// The end of the upstream's block.
     pub blocked_until: Option<UnixMillis>,
-    /// The wait after the n-th in a row; none for the built-in one.
+    /// The wait after the n-th consecutive limit; none for the built-in one.
     pub backoff: Option<Backoff>,
-    /// Whether other calls to the upstream have succeeded since this task was limited before. Only then does a row of
-    /// limits need a person; otherwise the upstream is to blame, and the task just waits.
+    /// Whether other calls to the upstream have succeeded since this task was last limited. Only then do consecutive
+    /// limits need a person; otherwise the upstream is the cause, and the task just waits.
     pub others_succeed: bool,
 }
 
-/// What a lost attempt says for itself.
+/// The reason of a lost attempt.
 pub const LOST_REASON: &str = "lease expired (host did not complete)";
-/// What `fail` says for itself when nobody gave a reason.
+/// The reason of `fail` if none was given.
 pub const FAILED_REASON: &str = "released as failed";
 
 /// The next state, and what happened.
@@ -267,7 +267,7 @@ pub struct Applied {
     pub lease: Option<LeaseId>,
 }
 
-/// Applies a command to a task, or says why not. Changes nothing itself.
+/// Applies a command to a task, or refuses it. Changes nothing itself.
 pub fn apply(
     task: &Task,
     command: &Command,
@@ -280,7 +280,7 @@ pub fn apply(
         return Err(wrong_status(task, verb));
     }
     if let Some(caller) = command.caller().filter(|_| task.status == Active) {
-        // A person may park a task that an agent holds, as it may pause or delete one.
+        // An operator may park a held task, just as it may pause or delete one.
         if verb == Verb::Park {
             refuse_other_holder(task, caller)?;
         } else {
@@ -307,7 +307,7 @@ fn wrong_status(task: &Task, verb: Verb) -> Refusal {
 }
 
 /// Checks that the caller may end or extend the lease of an active task. Naming another agent or lease is always
-/// refused. A caller that names neither is accepted for an anonymous lease, and for any lease where the queue says
+/// refused. A caller that names neither is accepted for an anonymous lease, and for any lease if the queue has
 /// `requireHolder: false`.
 pub fn check_holder(task: &Task, caller: &Caller, policy: &QueuePolicy) -> Result<(), Refusal> {
     refuse_other_holder(task, caller)?;
@@ -376,7 +376,7 @@ fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMil
         Command::RateLimit { limit, .. } => end_rate_limited(task, limit, now),
         Command::Interrupt { .. } | Command::Release { .. } => open(task, now),
         Command::Resume | Command::Undelete => {
-            // A wait that was set for it goes on: pausing is no way around a backoff.
+            // A wait that is set continues: pausing must not be a way around a backoff.
             let due = task.next_eligible_at;
             open(task, now);
             task.next_eligible_at = due;
@@ -407,7 +407,7 @@ fn change(task: &mut Task, command: &Command, policy: &QueuePolicy, now: UnixMil
     }
 }
 
-/// Whether the next rate-limited end is the first of a row again.
+/// Whether the next rate limit starts a new count.
 fn ends_limited_row(command: &Command) -> bool {
     !matches!(
         command,
@@ -419,7 +419,7 @@ fn ends_limited_row(command: &Command) -> bool {
     )
 }
 
-/// Open at once, or after a cool-down where the loop failed fast too often.
+/// Open immediately, or after a cool-down if the loop failed fast too often.
 fn give_back(task: &mut Task, policy: &QueuePolicy, now: UnixMillis) {
     open(task, now);
     let cool_down = policy.fast_failures.and_then(|rule| rule.cool_down_ms(task.fast_failures));
@@ -434,7 +434,7 @@ fn grant(task: &mut Task, agent: &Option<String>, ttl_ms: i64, now: UnixMillis) 
     task.started_at = Some(now);
 }
 
-/// Moves the end of a lease to a later time, never to an earlier one: the holder was promised the present one.
+/// Moves the end of a lease to a later time, never to an earlier one, which the holder relies on.
 fn extend(task: &mut Task, until: UnixMillis) {
     task.lease_expires_at = task.lease_expires_at.max(Some(until));
 }
@@ -444,14 +444,14 @@ fn begin_iteration(task: &mut Task) {
     task.tries = task.tries.saturating_add(1);
 }
 
-/// Counts an iteration that did not pass if it was fast; a slower one ends the row.
+/// Counts an iteration that did not pass if it was fast; a slower one resets the count.
 fn count_fast_failure(task: &mut Task, policy: &QueuePolicy, now: UnixMillis) {
     let took_ms = task.started_at.map_or(i64::MAX, |started| now.age_ms_of(started));
     let is_fast = policy.fast_failures.is_some() && took_ms < limits::FAST_RUN_MS;
     task.fast_failures = if is_fast { task.fast_failures.saturating_add(1) } else { 0 };
 }
 
-/// Whether an iteration that is under way ends without having passed or failed, and so was no try.
+/// Whether the current iteration ends without having passed or failed, and so does not count as a try.
 fn ends_without_verdict(command: &Command) -> bool {
     matches!(
         command,
@@ -475,7 +475,7 @@ fn open(task: &mut Task, now: UnixMillis) {
     task.next_eligible_at = None;
     task.finished_at = None;
     task.parked_reason = None;
-    // A clock that was set back does not make a task runnable before it was there.
+    // A clock that was set back does not make a task runnable before it was created.
     task.open_since = now.max(task.created_at);
 }
 
@@ -491,13 +491,13 @@ fn finish(task: &mut Task, status: Status, now: UnixMillis) {
     task.finished_at = Some(now);
 }
 
-/// The assignee stays: who did it is part of the result.
+/// The assignee stays: the agent that did the work is part of the result.
 fn finish_well(task: &mut Task, result: &Option<Json>, now: UnixMillis) {
     let assignee = task.assignee.take();
     finish(task, Done, now);
     task.assignee = assignee;
     task.fast_failures = 0;
-    // In the journal `null` means gone, so a result of `null` is none.
+    // In the journal `null` means removed, so a result of `null` is no result.
     task.result = result.clone().filter(|result| result.as_str() != "null");
 }
 
@@ -538,7 +538,7 @@ fn end_rate_limited(task: &mut Task, limit: &RateLimit, now: UnixMillis) {
     task.next_eligible_at = Some(limit.blocked_until.map_or(earliest, |until| until.max(earliest)));
 }
 
-/// The documentation's diagram, made from [`TABLE`]: one arrow per pair of states, with its verbs.
+/// The documentation's diagram, generated from [`TABLE`]: one arrow per pair of states, with its verbs.
 pub fn diagram_as_mermaid() -> String {
     let mut diagram = String::from("stateDiagram-v2\n    [*] --> open: created\n");
     for from in Status::ALL {
@@ -553,7 +553,7 @@ pub fn diagram_as_mermaid() -> String {
     diagram
 }
 
-/// The documentation's table, made from [`TABLE`].
+/// The documentation's table, generated from [`TABLE`].
 pub fn table_as_markdown() -> String {
     let mut page =
         String::from("| verb | from | to | ends an attempt as | meaning |\n|---|---|---|---|---|\n");

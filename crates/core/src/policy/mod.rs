@@ -1,7 +1,7 @@
-//! Policy as data: what a queue allows, how long a lease lasts, what follows a bad end, how loops are scored.
+//! Policy as data: what a queue allows, how long a lease lasts, what follows a failure, how loops are scored.
 //!
-//! One document per scope. [`Policy::parse`] refuses whatever it does not know or cannot mean, naming the key;
-//! [`Policy::to_json`] writes the one canonical form, whose hash is the version.
+//! One document per scope. [`Policy::parse`] rejects unknown keys and invalid values, naming the key;
+//! [`Policy::to_json`] writes the canonical form, whose hash is the version.
 
 mod flat;
 mod parse;
@@ -37,7 +37,7 @@ pub struct QueuePolicy {
     pub max_attempts: Option<u32>,
     /// How long a lease lasts.
     pub lease_ttl_ms: u64,
-    /// Who takes expired leases back.
+    /// How expired leases are reclaimed.
     pub reclaim: Reclaim,
     /// Whether renewing and settling must name the lease.
     pub require_lease: bool,
@@ -47,11 +47,11 @@ pub struct QueuePolicy {
     pub require_commit: bool,
     /// Whether an agent may create tasks with its lease token.
     pub agents_may_create: bool,
-    /// The wait after a counted attempt; none for at once.
+    /// The wait after a counted attempt; none for no wait.
     pub backoff: Option<Backoff>,
     /// Which ends count as attempts.
     pub counts: Counts,
-    /// Given to tasks that come without one.
+    /// The priority of tasks that are created without one.
     pub default_priority: u32,
     /// How tasks of one priority are ranked; none for by age.
     pub score: Option<ScorePolicy>,
@@ -62,7 +62,7 @@ pub struct QueuePolicy {
 /// The cool-down of a loop whose runs end unsuccessfully within seconds, many times in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FastFailures {
-    /// The number of fast failures in a row from which on the loop cools down.
+    /// The number of consecutive fast failures from which on the loop cools down.
     pub after: u32,
     /// The first cool-down; each further one is twice as long.
     pub base_ms: u64,
@@ -71,7 +71,7 @@ pub struct FastFailures {
 }
 
 impl FastFailures {
-    /// How long a loop cools down after so many fast failures in a row; none before there are enough of them.
+    /// How long a loop cools down after the given number of consecutive fast failures; none before the threshold.
     pub fn cool_down_ms(&self, in_row: u32) -> Option<i64> {
         let over = in_row.checked_sub(self.after)?.saturating_add(1);
         let backoff = Backoff { base_ms: self.base_ms, factor_thousandths: 2_000, cap_ms: self.cap_ms };
@@ -79,16 +79,16 @@ impl FastFailures {
     }
 }
 
-/// Who takes expired leases back.
+/// How expired leases are reclaimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reclaim {
-    /// Every claim does, before it chooses.
+    /// By every claim, before it chooses.
     Auto,
-    /// Only `rota sched reclaim`.
+    /// Only by `rota sched reclaim`.
     Explicit,
 }
 
-/// Which bad ends count as attempts.
+/// Which outcomes count as attempts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// Reported failures.
@@ -102,7 +102,7 @@ pub struct Counts {
 pub struct ScorePolicy {
     /// By kind.
     pub base: BTreeMap<String, i64>,
-    /// For kinds not named.
+    /// For other kinds.
     pub base_other: i64,
     /// Per whole minute since creation.
     pub age_boost_per_minute: i64,
@@ -112,38 +112,38 @@ pub struct ScorePolicy {
     pub depth_boost_per_level: i64,
     /// Per failed iteration.
     pub retry_penalty_per_iteration: i64,
-    /// The most that tries can take away.
+    /// The most that tries can subtract.
     pub retry_penalty_max: i64,
-    /// Runnable for longer than this: before all others of its priority. None for off.
+    /// A task that was runnable for longer goes first within its priority. None for off.
     pub starvation_guard_minutes: Option<u32>,
 }
 
 /// The rules of the gate, kept here because policy is one document; the gate itself is another crate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatePolicy {
-    /// Calls at once.
+    /// Concurrent calls.
     pub max_concurrent: u32,
     /// Starts in any window.
     pub max_requests_per_window: u32,
     /// Length of the window.
     pub rate_window_secs: u32,
-    /// Starts at once inside the window.
+    /// Starts that may follow each other immediately.
     pub burst: u32,
-    /// For callers that name none.
+    /// The priority of callers without one.
     pub default_priority: GateLevel,
-    /// How much later each level stands.
+    /// How much later each level is ordered.
     pub priority_spread_secs: u32,
-    /// After the first 429.
+    /// The wait after the first 429.
     pub initial_backoff_secs: u32,
-    /// After many.
+    /// The longest wait.
     pub max_backoff_secs: u32,
-    /// The ramp after a block.
+    /// The length of the ramp after a block.
     pub recovery_period_secs: u32,
     /// Input tokens a minute; none for no window.
     pub max_input_tokens_per_minute: Option<u64>,
     /// Output tokens a minute; none for no window.
     pub max_output_tokens_per_minute: Option<u64>,
-    /// How much longer each window is kept.
+    /// How much longer each window lasts.
     pub window_margin_ms: Option<u32>,
     /// Budgets of model groups.
     pub groups: BTreeMap<String, GateGroup>,
@@ -203,7 +203,7 @@ impl GateLevel {
 pub const BUILT_IN_QUEUES: [&str; 4] = ["tasks", "runs", "loops", "issues"];
 
 impl Policy {
-    /// The rules of a queue: its own, or those of `tasks` for a queue the document does not name.
+    /// The rules of a queue: its own, or those of `tasks` for a queue that the document does not name.
     pub fn queue(&self, name: &str) -> &QueuePolicy {
         match self.queues.get(name).or_else(|| self.queues.get("tasks")) {
             Some(policy) => policy,
@@ -274,7 +274,7 @@ impl QueuePolicy {
         }
     }
 
-    /// Whether its tasks are ranked in buckets; else priority, age and insertion are all there is.
+    /// Whether its tasks are ranked in buckets; otherwise by priority, age and insertion.
     pub fn is_bucketed(&self) -> bool {
         self.score.is_some() || !self.per_kind.is_empty()
     }
@@ -284,7 +284,7 @@ impl QueuePolicy {
         i64::try_from(self.lease_ttl_ms).unwrap_or(i64::MAX)
     }
 
-    /// Whether a lost attempt leaves the task claimable at once: neither parked nor cooling down.
+    /// Whether a lost attempt leaves the task claimable immediately: neither parked nor cooling down.
     pub fn lost_stays_claimable(&self, attempts_before: u32) -> bool {
         let attempts = attempts_before.saturating_add(u32::from(self.counts.lost));
         let parks = self.counts.lost && self.max_attempts.is_some_and(|limit| attempts >= limit);
