@@ -154,7 +154,7 @@ pub struct Event {
     pub number: u64,
     /// The `now` of the decision.
     pub at: UnixMillis,
-    /// What happened.
+    /// The kind of change.
     pub kind: EventKind,
     /// The status before.
     pub from: Option<Status>,

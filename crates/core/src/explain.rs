@@ -60,7 +60,7 @@ pub struct Explanation {
     /// The tasks ahead of it, at most five.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Vec<TaskId>>,
-    /// What would free it.
+    /// The changes that would free it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub freed_by: Option<String>,
     /// The earliest time it can run, if known.

@@ -1,4 +1,4 @@
-//! What Rota decides, and why.
+//! The rules by which Rota decides, and explains its decisions.
 //!
 //! Everything here is a function of its arguments: no clock, no I/O, no randomness, no floats, no hash maps. `now`
 //! comes in once per decision. The same snapshot, policy and `now` give the same bytes on every host.

@@ -1,4 +1,4 @@
-//! What Rota declines to do, and the words for it. Expected, closed, with a stable code and exit code each.
+//! Refusals: expected errors, a closed set, each with a message, a stable code and an exit code.
 
 use crate::id::{BadName, TaskId};
 use crate::lease::LeaseId;

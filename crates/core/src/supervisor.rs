@@ -16,9 +16,9 @@ pub enum Rule {
     RoleSeparation,
     /// The instruction asks for an action that is not allowed.
     AllowedActions,
-    /// The instruction asks for what cannot be repeated.
+    /// The instruction is not deterministic.
     DeterministicBehavior,
-    /// Nobody has said what should come out.
+    /// The expected outcome is missing.
     PreComputation,
 }
 
@@ -39,9 +39,9 @@ impl Rule {
 /// How a cycle ended without a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureCode {
-    /// The governance files or the instruction are not in order.
+    /// The governance files or the instruction violate a rule.
     GovernanceFailed,
-    /// The surroundings are not in order.
+    /// The environment is invalid.
     EnvironmentFailed,
     /// There is nothing to select; not a failure.
     NoTasks,
@@ -49,7 +49,7 @@ pub enum FailureCode {
     ClaimFailed,
     /// The cycle took too long.
     RuntimeExceeded,
-    /// Something else broke.
+    /// Any other failure.
     Exception,
 }
 
@@ -76,7 +76,7 @@ impl FailureCode {
         }
     }
 
-    /// Reads the word.
+    /// Parses the word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.word() == word)
     }

@@ -259,7 +259,7 @@ pub const FAILED_REASON: &str = "released as failed";
 pub struct Applied {
     /// The task after it.
     pub task: Task,
-    /// What was done.
+    /// The verb.
     pub verb: Verb,
     /// How the attempt ended, if one did.
     pub outcome: Option<Outcome>,

@@ -49,7 +49,7 @@ pub struct QueuePolicy {
     pub agents_may_create: bool,
     /// The wait after a counted attempt; none for no wait.
     pub backoff: Option<Backoff>,
-    /// Which ends count as attempts.
+    /// The outcomes that count as attempts.
     pub counts: Counts,
     /// The priority of tasks that are created without one.
     pub default_priority: u32,
@@ -88,7 +88,7 @@ pub enum Reclaim {
     Explicit,
 }
 
-/// Which outcomes count as attempts.
+/// The outcomes that count as attempts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// Reported failures.
@@ -158,7 +158,7 @@ pub struct GateGroup {
     pub max_requests_per_window: Option<u32>,
     /// Length of the window.
     pub rate_window_secs: Option<u32>,
-    /// Starts at once inside the window.
+    /// Starts that may follow each other immediately.
     pub burst: Option<u32>,
     /// Input tokens a minute.
     pub max_input_tokens_per_minute: Option<u64>,
