@@ -2,13 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::daemon::{read, until};
-use crate::support::Lab;
+use crate::support::{Lab, rota_in};
 
 pub const HANDSHAKE: &str = "2025-11-25";
 pub const INLINE: &str = "2026-07-28";
@@ -157,8 +158,21 @@ impl Http {
         Self { child, address, token, session: None }
     }
 
+    /// The same with so many descriptors, which bound its connections.
+    pub fn serve_with_descriptors(lab: &Lab, count: u32) -> Self {
+        let plain = lab.command_on_store();
+        let mut command = rota_in(Path::new("sh"), lab.path());
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.args(["-c", &format!("ulimit -n {count}; exec \"$@\""), "sh"]);
+        command.arg(plain.get_program()).args(plain.get_args());
+        Self::started(command, &["serve"], &[], &[])
+    }
+
     fn listening(lab: &Lab, words: &[&str], arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut command = lab.command_on_store();
+        Self::started(lab.command_on_store(), words, arguments, variables)
+    }
+
+    fn started(mut command: Command, words: &[&str], arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         command.args(words).args(["--listen", "127.0.0.1:0"]).args(arguments).envs(variables.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
