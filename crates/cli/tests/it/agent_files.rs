@@ -147,7 +147,7 @@ fn as_nobody(lab: &Lab) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--", ROTA]);
     command.env_clear().env("ROTA_HOST", "test-host").env("PATH", std::env::var_os("PATH").unwrap());
-    command.current_dir(lab.path()).stdin(Stdio::null());
+    command.env("ROTA_STORE", lab.store()).current_dir(lab.path()).stdin(Stdio::null());
     command
 }
 
@@ -230,9 +230,8 @@ fn no_phantom_children() {
     assert!(lab.path().join(".rota/loops@other/p/iterations/001/prompt.md").exists());
     // Pruned from another folder, so that the folders stay.
     let elsewhere = Lab::new();
-    let store = format!("sqlite:{}", lab.database().display());
     let mut prune = elsewhere.command();
-    prune.env("ROTA_STORE", &store).args(["prune", "--older-than", "0s"]);
+    prune.env("ROTA_STORE", lab.store()).args(["prune", "--older-than", "0s"]);
     assert!(prune.output().unwrap().status.success());
     assert_eq!(states(&lab), Vec::<String>::new());
     lab.line("loop add --kind plan --id p").ok();

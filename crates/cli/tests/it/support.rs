@@ -77,8 +77,11 @@ pub fn rota_in(program: &Path, folder: &Path) -> Command {
 }
 
 impl Lab {
+    /// With a store in its folder; `tests/agents` has the same tests use PostgreSQL.
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), store: None, served: OnceLock::new(), user: None }
+        let is_postgres = std::env::var_os("ROTA_TEST_STORE").is_some_and(|store| store == "postgres");
+        let store = is_postgres.then(|| rota_testbed::Server::shared().fresh_url());
+        Self { folder: tempfile::tempdir().unwrap(), store, served: OnceLock::new(), user: None }
     }
 
     /// With a store elsewhere.
@@ -103,6 +106,11 @@ impl Lab {
 
     pub fn database(&self) -> PathBuf {
         self.path().join(".rota/rota.db")
+    }
+
+    /// Its store, as `ROTA_STORE` names it.
+    pub fn store(&self) -> String {
+        self.store.clone().unwrap_or_else(|| format!("sqlite:{}", self.database().display()))
     }
 
     /// A command on the store; with `ROTA_TEST_SERVED` set every test asks a `rota serve` in front of it instead.
