@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use rota_conformance::lab::{after, at, held, id, in_queue, new, of_kind};
 use rota_conformance::{Snapshot, check_everything};
+use rota_core::glob::Globs;
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Caller, Policy, UnixMillis};
 use rota_store::intents::Call;
@@ -212,6 +213,43 @@ fn what_is_ready_next() {
     check(&tasks, &[one("park", "b"), claim("tasks", 3)]);
     check(&tasks, &[add(new("d")), claim("tasks", 4), add(new("d")), one("done", "d")]);
     check(&tasks, &[add(new("d")), one("pause", "d"), claim("tasks", 4)]);
+}
+
+/// The first claim of a batch is read ahead; the others may want another queue, category or spec.
+#[test]
+fn claims_that_differ() {
+    let of = |name: &str, category: &str, spec: &str| NewTask {
+        category: Some(category.to_owned()),
+        spec_ref: Some(spec.to_owned()),
+        ..new(name)
+    };
+    let tasks = [of("a", "x", "s1"), of("b", "y", "s2"), of("c", "x", "s2"), of("d", "y", "s1")];
+    let tasks: Vec<Before> = tasks.into_iter().map(Before::Add).collect();
+    let wanted = |category: Option<&str>, specs: Option<&str>| {
+        let wanted = Wanted { category: category.map(str::to_owned), specs: specs.map(Globs::parse) };
+        BatchCall::Claim(Claim { wanted, ..claim_of("tasks", 1) })
+    };
+    let (x, y, s1, s2) = (
+        wanted(Some("x"), None),
+        wanted(Some("y"), None),
+        wanted(None, Some("s1")),
+        wanted(None, Some("s2")),
+    );
+    let any = claim("tasks", 1);
+    for calls in [
+        [any.clone(), y.clone(), s2.clone(), any.clone()],
+        [y.clone(), any.clone(), x.clone(), s1.clone()],
+        [s2.clone(), any.clone(), s1.clone(), x.clone()],
+        [x, s2, y, any],
+    ] {
+        check(&tasks, &calls);
+    }
+    const BOTH: &str = r#"{"queues":{"tasks":{"maxConcurrent":1},"runs":{"maxConcurrent":1}}}"#;
+    let two = [Before::Policy(BOTH), Before::Add(new("a")), Before::Add(in_queue("r", "runs"))];
+    let held: Vec<Before> = two.iter().cloned().chain([Before::Held("a")]).collect();
+    check(&held, &[claim("tasks", 1), claim("runs", 1), claim("runs", 1)]);
+    let expired: Vec<Before> = two.into_iter().chain([Before::Expired("a"), Before::Expired("r")]).collect();
+    check(&expired, &[claim("tasks", 1), claim("runs", 1), claim("tasks", 1)]);
 }
 
 const NAMES: [&str; 7] = ["a", "b", "c", "own", "late", "new", "more"];
