@@ -81,17 +81,18 @@ fn only_the_store_knows_sql() {
 }
 
 /// A crate, and those of ours that it may use. Tests may use more.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("core", &[]),
     ("gate", &[]),
     ("store", &["rota-core"]),
     ("conformance", &["rota-core", "rota-store"]),
     ("verbs", &["rota-core", "rota-store"]),
+    ("net", &[]),
     ("auth", &["rota-store"]),
-    ("gateway", &["rota-core", "rota-store", "rota-auth", "rota-gate"]),
+    ("gateway", &["rota-core", "rota-net", "rota-store", "rota-auth", "rota-gate"]),
     ("daemon", &["rota-core", "rota-store", "rota-verbs", "rota-gateway", "rota-gate", "rota-auth"]),
-    ("supervise", &["rota-core", "rota-store", "rota-daemon"]),
-    ("serve", &["rota-core", "rota-store", "rota-verbs", "rota-auth", "rota-gateway"]),
+    ("supervise", &["rota-core", "rota-net", "rota-store", "rota-daemon"]),
+    ("serve", &["rota-core", "rota-net", "rota-store", "rota-verbs", "rota-auth", "rota-gateway"]),
     (
         "cli",
         &[

@@ -4,7 +4,6 @@
 //! There are two kinds of callers: the operator, who can read the token file, and an agent, which was given a
 //! [`LeaseToken`] and may do what its lease allows.
 
-mod connections;
 mod hosts;
 mod lease_token;
 mod token;
@@ -16,7 +15,6 @@ use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-pub use connections::{Connections, FIRST_REQUEST, Requests, Slot};
 pub use hosts::Hosts;
 pub use lease_token::{LeaseToken, PREFIX as LEASE_PREFIX};
 pub use token::{Token, TokenFault};

@@ -11,8 +11,9 @@ use std::time::Duration;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rota_auth::{Authenticator, Connections, Requests, Slot, Token};
+use rota_auth::{Authenticator, Token};
 use rota_gate::{ConfigError, Gate, GateConfig, GroupConfig, OpenError};
+use rota_net::{Connections, Requests};
 use rota_store::intents::Call;
 use rota_store::{AnyStore, Secret};
 use tokio::net::{TcpListener, TcpStream};
@@ -36,8 +37,6 @@ use crate::upstream::{Key, Upstream};
 
 /// A call has a connection here and one to its provider.
 const DESCRIPTORS: u64 = 2;
-/// How long to wait when the system has no more descriptors.
-const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 /// What HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Requests for a reload that may wait; more are refused.
@@ -319,28 +318,18 @@ impl Gateway {
 
     async fn accept_all(&self, listener: &TcpListener, connections: &mut JoinSet<()>) {
         let places = Connections::new(limits::CONNECTIONS, DESCRIPTORS);
-        loop {
+        rota_net::accept_all(listener, &places, |stream, slot| {
             while connections.try_join_next().is_some() {}
-            match accept(listener, &places).await {
-                Ok((stream, slot)) => {
-                    let shared = Arc::clone(&self.shared);
-                    connections.spawn(async move {
-                        tokio::select! {
-                            () = connection(shared, stream, slot.requests()) => {}
-                            () = slot.is_over() => {}
-                        }
-                    });
+            let shared = Arc::clone(&self.shared);
+            connections.spawn(async move {
+                tokio::select! {
+                    () = connection(shared, stream, slot.requests()) => {}
+                    () = slot.is_over() => {}
                 }
-                Err(_) => tokio::time::sleep(SHORT_OF_DESCRIPTORS).await,
-            }
-        }
+            });
+        })
+        .await;
     }
-}
-
-async fn accept(listener: &TcpListener, places: &Arc<Connections>) -> std::io::Result<(TcpStream, Slot)> {
-    let (stream, _) = listener.accept().await?;
-    stream.set_nodelay(true)?;
-    Ok((stream, places.enter().await))
 }
 
 /// One client, in whichever version of HTTP it speaks.

@@ -3,37 +3,28 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::uri::{Authority, Scheme};
-use http::{Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::rt::TokioIo;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use http::{Request, StatusCode};
+use http_body_util::Full;
 use rota_gateway::panel::Panel;
+pub use rota_net::Target;
+use rota_net::{encode, exchange};
 use rota_store::Secret;
 use rota_verbs::Verb;
 use rota_verbs::verb::{Method, Route};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
 use crate::http::{GATE, PREFIX};
 use crate::listen::Told;
 
-/// How long it may take to reach a server.
-const CONNECT: Duration = Duration::from_secs(10);
 /// How long an answer may take: a store may make a call wait for half a minute, and a doctor looks at everything.
 const ANSWER: Duration = Duration::from_secs(600);
 /// The longest answer that is read.
 const ANSWER_BYTES: usize = 1 << 30;
-/// What stays as it is in a path or a query.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A server, and what it wants to see.
 #[derive(Clone)]
@@ -166,101 +157,10 @@ impl Endpoint {
         }
         let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())));
         let request = request.map_err(|error| self.stranger(error))?;
-        let stream = tokio::time::timeout(CONNECT, self.target.connect())
-            .await
-            .map_err(|_| self.away("no connection"))?;
-        let stream = stream.map_err(|error| self.away(error))?;
+        let stream = self.target.connect().await.map_err(|error| self.away(error))?;
         let answer = tokio::time::timeout(ANSWER, exchange(stream, request, ANSWER_BYTES)).await;
         answer.map_err(|_| self.away("no answer"))?.map_err(|error| self.away(error))
     }
-}
-
-/// Whom to speak HTTP with.
-#[derive(Clone)]
-pub struct Target {
-    scheme: Scheme,
-    authority: Authority,
-    /// With the query.
-    path: String,
-}
-
-impl Target {
-    /// Reads `http://…` and `https://…`, without a user.
-    pub fn parse(address: &str) -> Option<Self> {
-        let parts = address.parse::<Uri>().ok()?.into_parts();
-        let scheme = parts.scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS)?;
-        let authority = parts.authority.filter(|authority| !authority.as_str().contains('@'))?;
-        let path = parts.path_and_query.map_or("/".to_owned(), |path| path.to_string());
-        (!authority.host().is_empty()).then_some(Self { scheme, authority, path })
-    }
-
-    async fn connect(&self) -> Result<Box<dyn Stream>, BoxError> {
-        let is_tls = self.scheme == Scheme::HTTPS;
-        let port = self.authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        let host = self.authority.host();
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let stream = TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
-        if !is_tls {
-            return Ok(Box::new(stream));
-        }
-        let name = rustls::pki_types::ServerName::try_from(host.to_owned())?;
-        Ok(Box::new(tokio_rustls::TlsConnector::from(tls()?).connect(name, stream).await?))
-    }
-}
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Sends one request and reads the answer, up to a length.
-async fn exchange(
-    stream: Box<dyn Stream>,
-    request: Request<Full<Bytes>>,
-    limit: usize,
-) -> Result<(StatusCode, Bytes), BoxError> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let answered = async {
-        let (head, body) = sender.send_request(request).await?.into_parts();
-        Ok((head.status, Limited::new(body, limit).collect().await?.to_bytes()))
-    };
-    let (mut answered, mut connection) = (std::pin::pin!(answered), std::pin::pin!(connection));
-    let mut closed = false;
-    std::future::poll_fn(|cx| {
-        // A connection that breaks is told to whoever waits for the answer.
-        closed = closed || connection.as_mut().poll(cx).is_ready();
-        answered.as_mut().poll(cx)
-    })
-    .await
-}
-
-/// Posts a body and says what the answer's status is; a redirect is one like any other.
-pub async fn post(
-    target: &Target,
-    headers: &[(&str, String)],
-    body: Vec<u8>,
-) -> Result<StatusCode, BoxError> {
-    let mut request = Request::post(&target.path).header(HOST, target.authority.as_str());
-    for (name, value) in headers {
-        request = request.header(*name, value);
-    }
-    let request = request.body(Full::new(Bytes::from(body)))?;
-    let stream = tokio::time::timeout(CONNECT, target.connect()).await??;
-    // Nobody reads what a receiver says beside its status.
-    Ok(exchange(stream, request, 64 * 1_024).await?.0)
-}
-
-/// What HTTP is spoken over.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
-/// Servers are trusted whose authority the system knows.
-fn tls() -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
 /// Nothing that could be a password is told.
@@ -285,13 +185,12 @@ fn address_of(
     mut fields: Fields,
     surroundings: &[(&str, Cow<'_, str>)],
 ) -> (String, String, Option<String>) {
-    let encoded = |text: &str| utf8_percent_encode(text, PLAIN).to_string();
     let part = |part: &str, fields: &mut Fields| {
         let Some(name) = part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) else {
             return part.to_owned();
         };
         let value = fields.remove(name).map(|value| text_of(value.get()));
-        encoded(&value.unwrap_or_default())
+        encode(&value.unwrap_or_default())
     };
     let path: Vec<String> = route.path.split('/').map(|name| part(name, &mut fields)).collect();
     let mut pairs: Vec<(String, String)> =
@@ -303,7 +202,7 @@ fn address_of(
         pairs.extend(fields.into_iter().map(|(name, value)| (name, text_of(value.get()))));
     }
     let pairs: Vec<String> =
-        pairs.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+        pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
     let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
     (path.join("/"), query, body)
 }

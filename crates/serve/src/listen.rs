@@ -19,7 +19,8 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use rota_auth::{Caller, Connections, Denied, Slot};
+use rota_auth::{Caller, Denied};
+use rota_net::{Connections, Slot};
 use rota_verbs::said::Nature;
 use rota_verbs::{Said, Word};
 use schemars::JsonSchema;
@@ -33,8 +34,6 @@ const HEAD: Duration = Duration::from_secs(30);
 const BODY: Duration = Duration::from_secs(30);
 /// How long answers may take when the server is told to stop.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long to wait when the system has no more descriptors.
-const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
 /// What comes back.
 pub type Answer = Response<BoxBody<Bytes, Infallible>>;
@@ -157,15 +156,7 @@ where
     let ending = GracefulShutdown::new();
     let connections = Connections::new(CONNECTIONS, 1);
     let both = Arc::new((auth, handler));
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = accept(&listener, &connections) => accepted,
-        };
-        let Ok((stream, slot)) = accepted else {
-            tokio::time::sleep(SHORT_OF_DESCRIPTORS).await;
-            continue;
-        };
+    let serve = |stream: TcpStream, slot: Slot| {
         let (both, requests) = (Arc::clone(&both), slot.requests());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let (both, underway) = (Arc::clone(&both), requests.begin());
@@ -197,19 +188,14 @@ where
                 () = slot.is_over() => {}
             }
         });
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = rota_net::accept_all(&listener, &connections, serve) => {}
     }
     drop(listener);
     drop(tokio::time::timeout(GRACE, ending.shutdown()).await);
     Ok(())
-}
-
-async fn accept(
-    listener: &TcpListener,
-    connections: &Arc<Connections>,
-) -> std::io::Result<(TcpStream, Slot)> {
-    let (stream, _) = listener.accept().await?;
-    stream.set_nodelay(true)?;
-    Ok((stream, connections.enter().await))
 }
 
 /// Reads the body and has the request answered.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{self, Target};
+use rota_net::Target;
 
 /// Spans that wait to be sent; more are dropped.
 const WAITING: usize = 4_096;
@@ -100,7 +100,7 @@ async fn send(target: Target, mut waiting: mpsc::Receiver<Value>, stop: Cancella
             let body = message(std::mem::take(&mut batch));
             let headers = [("content-type", "application/json".to_owned())];
             // Spans that a collector does not take are gone.
-            drop(tokio::time::timeout(SEND, client::post(&target, &headers, body)).await);
+            drop(tokio::time::timeout(SEND, target.post(&headers, body)).await);
         }
         if is_over || more == Ok(0) {
             return;

@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use hooks::{BadHook, Hook, Topic, Way, read};
 
-use crate::client::{self, Target};
 use crate::http::Cycles;
+use rota_net::Target;
 
 /// How often the store is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -289,7 +289,7 @@ async fn post(target: &Target, secret: Option<&Secret>, message: &Message, body:
     if let Some(secret) = secret {
         headers.push(("x-rota-signature", format!("sha256={}", signature(secret, &body))));
     }
-    client::post(target, &headers, body).await.is_ok_and(|status| status.is_success())
+    target.post(&headers, body).await.is_ok_and(|status| status.is_success())
 }
 
 /// HMAC-SHA-256 of the body, in hex: whoever knows the secret can tell that it comes from here.

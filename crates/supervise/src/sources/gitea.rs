@@ -10,11 +10,12 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::http::{Call, Connection, segment};
+use super::http::{Call, Connection};
 use super::listing::Listing;
 use super::wire::{WireComment, WireIssue, WireLabel, WireRepository};
 use super::{Comment, Issue, OpenIssues, Repository, Source, Trouble};
 use rota_daemon::config::{TrackerConfig, TrackerKind};
+use rota_net::encode;
 
 /// The longest page a server gives.
 const PAGE: usize = 50;
@@ -58,7 +59,7 @@ impl Gitea {
     /// The path of labels: the repository's own, or its organisation's.
     fn labels_path(&self, is_of_organisation: bool, rest: &str) -> String {
         if is_of_organisation {
-            format!("/orgs/{}/labels{rest}", segment(&self.config.owner))
+            format!("/orgs/{}/labels{rest}", encode(&self.config.owner))
         } else {
             self.connection.path(&format!("/labels{rest}"))
         }
@@ -166,7 +167,7 @@ impl Source for Gitea {
         let mut listing = self.listing.lock().await;
         match listing.since(self.connection.patience().listing) {
             Some(since) => {
-                let query = format!("state=all&since={}", segment(&UnixMillis::to_seconds_text(since)));
+                let query = format!("state=all&since={}", encode(&UnixMillis::to_seconds_text(since)));
                 let changed = self.pages(&query).await?;
                 listing.take_in(changed);
             }

@@ -8,11 +8,12 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::gitea::{add_comment, close, delete_comment, one_issue, repository};
-use super::http::{Answer, Call, Connection, segment};
+use super::http::{Answer, Call, Connection};
 use super::listing::Listing;
 use super::wire::{WireComment, WireIssue};
 use super::{Comment, Issue, OpenIssues, Repository, Source, Trouble};
 use rota_daemon::config::{TrackerConfig, TrackerKind};
+use rota_net::encode;
 
 /// No tracker has more pages.
 const PAGES: usize = 20_000;
@@ -49,7 +50,7 @@ impl GitHub {
     }
 
     fn label_path(&self, before: &str, name: &str) -> String {
-        self.connection.path(&format!("{before}/labels/{}", segment(name)))
+        self.connection.path(&format!("{before}/labels/{}", encode(name)))
     }
 }
 
@@ -93,7 +94,7 @@ impl Source for GitHub {
         let mut listing = self.listing.lock().await;
         match listing.since(self.connection.patience().listing) {
             Some(since) => {
-                let since = segment(&UnixMillis::to_seconds_text(since));
+                let since = encode(&UnixMillis::to_seconds_text(since));
                 let query =
                     format!("/issues?state=all&sort=updated&direction=asc&per_page=100&since={since}");
                 let changed: Vec<WireIssue> = self.pages(self.connection.path(&query)).await?;

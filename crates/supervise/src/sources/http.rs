@@ -2,6 +2,7 @@
 //! not change not fetched again. Redirections are not followed: the token goes to the configured address only.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rota_net::{encode, tls};
 use rota_store::Secret;
+use rustls::RootCertStore;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
@@ -96,7 +99,7 @@ impl Connection {
         Ok(Self {
             kind: config.kind,
             base: config.api_base.clone(),
-            repository: format!("/repos/{}/{}", segment(&config.owner), segment(&config.repo)),
+            repository: format!("/repos/{}/{}", encode(&config.owner), encode(&config.repo)),
             authorization,
             client,
             patience,
@@ -284,20 +287,16 @@ impl Answer {
     }
 }
 
-/// Certificates are those this system trusts; without TLS none are looked for.
+/// Trusts the certificates that this system trusts; without TLS they are not loaded.
 fn connector(has_tls: bool) -> Result<HttpsConnector<HttpConnector>, ConnectionError> {
-    let provider = rustls::crypto::ring::default_provider();
-    let builder = hyper_rustls::HttpsConnectorBuilder::new();
-    if has_tls {
-        let builder = builder.with_provider_and_native_roots(provider)?;
-        return Ok(builder.https_only().enable_http1().build());
+    let roots = if has_tls { tls::system_roots() } else { RootCertStore::empty() };
+    if has_tls && roots.is_empty() {
+        return Err(io::Error::from(io::ErrorKind::NotFound).into());
     }
-    let trusted = rustls::ClientConfig::builder_with_provider(provider.into())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| std::io::Error::other(error.to_string()))?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
-    Ok(builder.with_tls_config(trusted).https_or_http().enable_http1().build())
+    let config = tls::client_config(roots).map_err(io::Error::other)?;
+    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config);
+    let builder = if has_tls { builder.https_only() } else { builder.https_or_http() };
+    Ok(builder.enable_http1().build())
 }
 
 /// An error and what it comes from: the first one alone says little.
@@ -309,28 +308,4 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// A text as one part of a path.
-pub(super) fn segment(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_become_parts_of_a_path() {
-        assert_eq!(segment("in-progress"), "in-progress");
-        assert_eq!(segment("a/b ü?#"), "a%2Fb%20%C3%BC%3F%23");
-    }
 }

@@ -5,6 +5,7 @@
 //! a request under way makes room for a new one: first those that never got past authentication.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -12,10 +13,33 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 /// How long a connection may take to bring its first request.
-pub const FIRST_REQUEST: Duration = Duration::from_secs(5);
+const FIRST_REQUEST: Duration = Duration::from_secs(5);
+/// How long to wait when the system has no more descriptors.
+const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// Accepts connections for ever and hands each to `serve`, which must not block.
+pub async fn accept_all(
+    listener: &TcpListener,
+    connections: &Arc<Connections>,
+    mut serve: impl FnMut(TcpStream, Slot),
+) {
+    loop {
+        match accept(listener, connections).await {
+            Ok((stream, slot)) => serve(stream, slot),
+            Err(_) => tokio::time::sleep(SHORT_OF_DESCRIPTORS).await,
+        }
+    }
+}
+
+async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> io::Result<(TcpStream, Slot)> {
+    let (stream, _) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    Ok((stream, connections.enter().await))
+}
 
 /// The connections of one listener.
 pub struct Connections {
