@@ -4,11 +4,13 @@
 
 mod answers;
 mod claim;
+pub mod configured;
 pub mod cycle;
 mod dispatch;
 pub mod environment;
 mod git;
 pub mod governance;
+pub mod inspect;
 mod reconcile;
 mod result;
 mod rivals;

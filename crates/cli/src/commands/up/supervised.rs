@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rota_daemon::manager;
 use rota_daemon::manager::happening::Happening;
+use rota_supervise::configured::WithSource;
 use rota_supervise::sources::Source;
 use rota_supervise::state_file::{StateError, StateFile};
 use rota_supervise::{Shared, Stop, Told, Until};
@@ -19,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::gateway::SharedShow;
 use crate::args::Common;
-use crate::commands::supervise::{Place, WithSource};
+use crate::commands::supervise::{configured, with_source};
 use crate::errors::{CliError, CliResult};
 
 /// A longer log is put aside before more is written.
@@ -44,8 +45,8 @@ impl Supervised {
         if until != manager::Until::Stopped {
             return Ok(Self(None));
         }
-        let place = Place::of(common)?;
-        let Some(place) = place.filter(|place| is_wanted || place.config.in_up) else {
+        let supervisor = configured(common)?;
+        let Some(supervisor) = supervisor.filter(|found| is_wanted || found.config.in_up) else {
             if is_wanted {
                 return Err(CliError::Io(
                     "--supervise: rota.yml has no section 'supervisor' (try supervisor: {source: local})"
@@ -56,12 +57,12 @@ impl Supervised {
         };
         let (ask, asked) = mpsc::channel(2);
         let begin = Begin {
-            state_file: place.state_file(),
+            state_file: supervisor.state_file(),
             log: rota.join("run/supervise.log"),
             show: show.clone(),
             asked,
         };
-        let running = place.with_source(cx, begin)?;
+        let running = with_source(&supervisor, cx, begin)?;
         Ok(Self(Some((ask, running))))
     }
 
