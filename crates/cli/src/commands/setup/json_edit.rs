@@ -168,7 +168,7 @@ fn cut(container: &Node, at: usize) -> std::ops::Range<usize> {
     let end = children[at].node.span.end;
     match at.checked_sub(1) {
         Some(before) => children[before].node.span.end..end,
-        None if children.len() > 1 => children[at].start()..children[at + 1].start(),
+        None if children.len() > 1 => children[at].first_byte()..children[at + 1].first_byte(),
         None => container.span.start + 1..end,
     }
 }

@@ -31,7 +31,7 @@ pub struct Child {
 
 impl Child {
     /// Where it begins: its key, or its value in an array.
-    pub fn start(&self) -> usize {
+    pub fn first_byte(&self) -> usize {
         self.space.end
     }
 }
