@@ -1,9 +1,9 @@
 //! `rota supervise check` and `rota supervise pin`: looks at a supervisor, or sets its pin, without a cycle.
 #![allow(missing_docs, reason = "the names say it")]
 
-use rota_store::Error;
 use rota_store::intents::Call;
 use rota_store::intents::issues::{PinGovernance, ReadRecord};
+use rota_store::{Error, Store};
 use serde::Serialize;
 
 use crate::environment::{self, Check};

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use rota_core::transition::{Command, RateLimit};
 use rota_core::{Caller, LeaseId};
+use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::settle::{Settle, Step};
-use rota_store::Store;
 use rota_verbs::table::ReleaseTask;
 use rota_verbs::{TaskPayload, checked_name};
 use serde::Deserialize;
