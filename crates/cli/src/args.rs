@@ -171,9 +171,10 @@ pub enum Command {
     ///
     /// Example: rota migrate --store postgres://owner@db.example/rota --grant-to agents
     Migrate(MigrateArgs),
-    /// Write a commented rota.yml that says the defaults
+    /// Create a commented rota.yml with the defaults
     ///
-    /// To the git root, or where --config says. A file that is there is left alone.
+    /// In the git root, or where --config says, with rota.schema.json beside it, by which editors check it. A rota.yml
+    /// that exists is left alone.
     ///
     /// Example: rota init
     Init(InitArgs),
@@ -196,6 +197,10 @@ pub enum Command {
     /// Example: echo '{"session_id":"1"}' | rota hook claude session-end
     #[command(hide = true)]
     Hook(crate::args_setup::HookArgs),
+    /// Describe the configuration file
+    ///
+    /// Example: rota config schema > rota.schema.json
+    Config(ConfigArgs),
     /// Print a completion script for a shell
     ///
     /// Example: rota completions bash > /etc/bash_completion.d/rota
@@ -204,6 +209,23 @@ pub enum Command {
         #[arg(value_name = "shell")]
         shell: String,
     },
+}
+
+#[derive(Args, Debug)]
+#[command(disable_help_subcommand = true)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum ConfigCommand {
+    /// Print the JSON Schema of rota.yml, for editors
+    ///
+    /// With --json it is inside of a payload; without, it is the schema alone. Write it again after an update of Rota.
+    ///
+    /// Example: rota config schema > rota.schema.json
+    Schema,
 }
 
 #[derive(Args, Debug)]

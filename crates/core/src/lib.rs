@@ -10,6 +10,7 @@
 //! | what is granted | [`select`] |
 //! | who may end a lease, and what follows | [`transition`] |
 //! | what a policy may say | [`policy`] |
+//! | how a document is checked against its table of keys | [`shape`] |
 //! | how a plan becomes changes | [`plan_sync`] |
 //! | how the journal folds to the tables | [`event`] |
 
@@ -23,12 +24,14 @@ pub mod json;
 pub mod lease;
 pub mod limits;
 pub mod money;
+pub mod notify;
 pub mod obstacle;
 pub mod plan_sync;
 pub mod policy;
 pub mod rank;
 pub mod refusal;
 pub mod select;
+pub mod shape;
 pub mod status;
 pub mod supervisor;
 pub mod task;

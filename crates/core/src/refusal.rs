@@ -260,7 +260,7 @@ pub enum Refusal {
     },
     /// An invalid policy document.
     #[error(transparent)]
-    BadPolicy(#[from] crate::policy::PolicyError),
+    BadPolicy(#[from] crate::shape::KeyError),
     /// A document that omits published values, which would silently revert to their defaults.
     #[error(
         "the document would set published values back to their defaults: {}",

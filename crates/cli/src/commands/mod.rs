@@ -1,6 +1,7 @@
 //! One folder per noun, one file per verb.
 
 mod completions;
+mod config;
 mod control;
 mod endpoint;
 mod gate;
@@ -108,6 +109,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         }
         Some(Command::Prime) => prime::run(&cli.common),
         Some(Command::Hook(args)) => hook::run(&cli.common, args),
+        Some(Command::Config(args)) => config::run(&cli.common, &args),
         Some(Command::Completions { shell }) => completions::run(&shell),
         None => Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&[])) }),
     }

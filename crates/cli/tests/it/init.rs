@@ -17,13 +17,15 @@ fn writes_a_file_that_changes_nothing_and_never_writes_over_one() {
         expect![[r#"
             $ init
             wrote <folder>/rota.yml
+            wrote <folder>/rota.schema.json
             $ init
             ! error: <folder>/rota.yml: File exists (os error 17), and is left alone
             [1]
             $ init --config other.yml --json
             {
               "schemaVersion": 1,
-              "file": "other.yml"
+              "file": "other.yml",
+              "schema": "rota.schema.json"
             }
             $ init --config missing/rota.yml
             ! error: missing/rota.yml: No such file or directory (os error 2)
@@ -38,6 +40,10 @@ fn writes_a_file_that_changes_nothing_and_never_writes_over_one() {
     let written = std::fs::read_to_string(lab.path().join("rota.yml")).unwrap();
     assert_eq!(std::fs::read_to_string(lab.path().join("other.yml")).unwrap(), written);
     assert!(written.contains("\n#scheduler:\n"), "{written}");
+    assert!(written.starts_with("# yaml-language-server: $schema=rota.schema.json\n"), "{written}");
+    let schema = std::fs::read_to_string(lab.path().join("rota.schema.json")).unwrap();
+    assert_eq!(lab.line("config schema").ok(), schema);
+    assert!(schema.contains("https://json-schema.org/draft/2020-12/schema"), "{schema}");
 }
 
 #[test]

@@ -4,11 +4,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::parse::{Given, read_json, refuse_low_cap};
-use super::shape::{FLAT, camel_case};
-use super::{Policy, PolicyError, QueuePolicy};
-use crate::backoff::Backoff;
+use super::keys::FLAT;
+use super::parse::{read_json, refuse_low_cap};
+use super::{Policy, QueuePolicy};
 use crate::json::Json;
+use crate::shape::{KeyError, Node, Notation, Section};
 use crate::text;
 
 /// The queue that a flat document is about.
@@ -47,38 +47,34 @@ impl Policy {
             max_attempts,
             lease_ttl_ms,
             backoff_base_ms: backoff.map(|backoff| backoff.base_ms),
-            backoff_factor: backoff.map(|backoff| super::write::decimal(backoff.factor_thousandths)),
+            backoff_factor: backoff.map(|backoff| super::write::factor(&backoff)),
             backoff_cap_ms: backoff.map(|backoff| backoff.cap_ms),
         }
     }
 
     /// The same policy with rules of a queue replaced by those a flat document names.
-    pub fn with_rules(&self, queue: &str, document: &str) -> Result<Self, PolicyError> {
+    pub fn with_rules(&self, queue: &str, document: &str) -> Result<Self, KeyError> {
         self.with_flat(queue, &read_json(document)?)
     }
 
-    pub(super) fn with_flat(&self, name: &str, value: &Value) -> Result<Self, PolicyError> {
-        let checked = FLAT.read("", value)?;
-        let Some(given) = checked.as_object().map(Given) else {
-            unreachable!("a flat document is an object")
-        };
+    pub(super) fn with_flat(&self, name: &str, value: &Value) -> Result<Self, KeyError> {
+        let checked = FLAT.check(Notation::Json, "", &Node::from(value))?;
+        let given = Section::new(FLAT.keys(), "", &checked.node);
         let mut queue = self.queue(name).clone();
-        queue.max_concurrent = given.small("maxConcurrent").or(queue.max_concurrent);
-        queue.max_attempts = given.small("maxAttempts").or(queue.max_attempts);
-        queue.lease_ttl_ms = given.whole("leaseTtlMs").unwrap_or(queue.lease_ttl_ms);
+        queue.max_concurrent = given.get("maxConcurrent").or(queue.max_concurrent);
+        queue.max_attempts = given.get("maxAttempts").or(queue.max_attempts);
+        given.set("leaseTtlMs", &mut queue.lease_ttl_ms);
         let waits = ["backoffBaseMs", "backoffFactor", "backoffCapMs"];
-        if let Some(start) = queue.backoff.or_else(|| QueuePolicy::built_in(QUEUE).backoff)
-            && waits.iter().any(|key| given.0.contains_key(*key))
+        if let Some(mut backoff) = queue.backoff.or_else(|| QueuePolicy::built_in(QUEUE).backoff)
+            && waits.iter().any(|key| given.has(key))
         {
-            let backoff = Backoff {
-                base_ms: given.whole("backoffBaseMs").unwrap_or(start.base_ms),
-                factor_thousandths: given.whole("backoffFactor").unwrap_or(start.factor_thousandths),
-                cap_ms: given.whole("backoffCapMs").unwrap_or(start.cap_ms),
-            };
+            given.set("backoffBaseMs", &mut backoff.base_ms);
+            given.set("backoffFactor", &mut backoff.factor_thousandths);
+            given.set("backoffCapMs", &mut backoff.cap_ms);
             refuse_low_cap(backoff.base_ms, backoff.cap_ms, "backoffCapMs", "backoffBaseMs")?;
             queue.backoff = Some(backoff);
         }
-        if let Some(key) = ["maxAttempts"].iter().chain(&waits).find(|key| given.0.contains_key(**key)) {
+        if let Some(key) = ["maxAttempts"].iter().chain(&waits).find(|key| given.has(key)) {
             queue.refuse_without_effect(key)?;
         }
         let mut policy = self.clone();
@@ -90,7 +86,7 @@ impl Policy {
 /// Whether a document is in the flat form: it has one of the six keys, or something like one, and no section.
 pub(super) fn is_flat(value: &Value) -> bool {
     value.as_object().is_some_and(|object| {
-        let keys: Vec<String> = object.keys().map(|key| camel_case(key)).collect();
+        let keys: Vec<String> = object.keys().map(|key| Notation::Json.spelling(key)).collect();
         let is_section = |key: &String| text::nearest(key, ["queues", "gate"]).is_some();
         let is_rule = |key: &String| text::nearest(key, FLAT_KEYS).is_some();
         !keys.iter().any(is_section) && keys.iter().any(is_rule)

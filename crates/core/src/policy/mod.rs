@@ -4,9 +4,8 @@
 //! [`Policy::to_json`] writes the canonical form, whose hash is the version.
 
 mod flat;
+mod keys;
 mod parse;
-mod schema;
-mod shape;
 mod write;
 
 use std::collections::BTreeMap;
@@ -14,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::backoff::Backoff;
 
 pub use flat::{FLAT_KEYS, FlatPolicy};
-pub use parse::PolicyError;
+pub use keys::QUEUES;
 pub(crate) use parse::repeated_key;
 
 /// The rules of one scope.

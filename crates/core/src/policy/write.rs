@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{BUILT_IN_QUEUES, GateGroup, GatePolicy, Policy, QueuePolicy, Reclaim, ScorePolicy};
+use crate::backoff::Backoff;
 use crate::json::Json;
+use crate::shape::decimal;
 
 impl Policy {
     /// The canonical document; its hash is the policy's version.
@@ -168,7 +170,7 @@ impl QueueDocument {
         let kinds_matter = queue.score.is_some() || !queue.per_kind.is_empty() || !start.per_kind.is_empty();
         let backoff = queue.backoff.map(|backoff| BackoffDocument {
             base_ms: backoff.base_ms,
-            factor: decimal(backoff.factor_thousandths),
+            factor: factor(&backoff),
             cap_ms: backoff.cap_ms,
         });
         Self {
@@ -202,11 +204,9 @@ impl QueueDocument {
     }
 }
 
-/// A number of thousandths as the shortest decimal.
-pub(super) fn decimal(thousandths: u64) -> Json {
-    let (whole, fraction) = (thousandths / 1_000, thousandths % 1_000);
-    let digits = if fraction == 0 { whole.to_string() } else { format!("{whole}.{fraction:03}") };
-    Json::from_stored(if fraction == 0 { digits } else { digits.trim_end_matches('0').to_owned() })
+/// The factor of a wait as a number of JSON.
+pub(super) fn factor(backoff: &Backoff) -> Json {
+    Json::from_stored(decimal(backoff.factor_thousandths))
 }
 
 impl ScoreDocument {

@@ -1,36 +1,38 @@
-//! `rota.yml`, typed: what every command and the daemon go by.
+//! `rota.yml`, typed: the configuration of every command and of the daemon.
 //!
-//! Read key by key: what is not known, has the wrong type, lies outside of its range or is said twice in different
-//! words is refused with its path, and nothing of the file counts. The keys that are policy in other words
-//! (`scheduler.priority`, `concurrency`, `rate_limit`) are kept as what the file names: the published policy decides,
-//! and [`Config::apply_to`] says what it would be with them.
+//! One table of keys (`keys`) defines the file: the check, the defaults, the JSON Schema and the template are made from
+//! it. An unknown key, a wrong type, a value out of range or two keys that contradict each other is rejected with its
+//! path, and nothing of the file counts. The keys that are policy (`scheduler.priority`, `concurrency`, `rate_limit`)
+//! are kept as what the file names: the published policy decides, and [`Config::apply_to`] returns what it would be
+//! with them.
 
 mod gateway;
+mod keys;
 mod parse;
-mod policy_words;
+mod policy_keys;
+mod reader;
 mod settings;
 mod supervisor;
 mod template;
-mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rota_core::Policy;
-use rota_core::policy::PolicyError;
+use rota_core::shape::{FromNode, KeyError, Node, Notation};
 use rota_store::Secret;
 use rota_store::intents::read::Runners;
 
 pub use gateway::GatewaySection;
-pub use policy_words::PolicyWords;
+pub use policy_keys::PolicyKeys;
+pub use reader::{ConfigError, ParseError};
 pub use settings::Setting;
 pub use supervisor::{
     DispatchConfig, FilterConfig, GovernanceConfig, SourceConfig, SupervisorConfig, TokenPlace,
     TrackerConfig, TrackerKind,
 };
-pub use template::TEMPLATE;
-pub use walk::{ConfigError, KeyError};
+pub use template::template;
 
 /// The largest file that is read.
 const FILE_BYTES: u64 = 1_024 * 1_024;
@@ -57,13 +59,13 @@ pub struct Config {
     /// The variables that `rota work` passes on to commands; a name may end in `*`.
     pub work_pass_env: Vec<String>,
     /// What it says about the policy.
-    pub policy: PolicyWords,
+    pub policy: PolicyKeys,
     /// What the supervisor goes by, if the file says so.
     pub supervisor: Option<SupervisorConfig>,
     /// The section of the gateway; none if there is no such section.
     pub gateway: Option<GatewaySection>,
-    /// The section of notifications, as it stands.
-    pub notify: Option<serde_json::Value>,
+    /// The section of notifications, whose keys were checked.
+    pub notify: Option<Node>,
     /// The dotted paths that the file names.
     named: BTreeSet<String>,
 }
@@ -93,12 +95,20 @@ impl Config {
     }
 
     /// Reads a document; what it does not name has its default.
-    pub fn parse(text: &str) -> Result<Self, KeyError> {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         parse::document(text)
     }
 
+    /// The JSON Schema of the file, for editors.
+    pub fn schema() -> serde_json::Value {
+        let mut schema = keys::DOCUMENT.schema(Notation::Yaml);
+        schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+        schema["title"] = "rota.yml".into();
+        schema
+    }
+
     /// The policy with what the file names changed; an error if the two do not go together.
-    pub fn apply_to(&self, policy: &Policy) -> Result<Policy, PolicyError> {
+    pub fn apply_to(&self, policy: &Policy) -> Result<Policy, KeyError> {
         self.policy.apply_to(policy)
     }
 
@@ -117,10 +127,11 @@ impl Config {
     /// The names of the variables that hold secrets: the keys of upstreams, of notifications and of the tracker.
     pub fn secret_variables(&self) -> Vec<String> {
         let upstreams = self.gateway.iter().flat_map(|section| section.config.upstreams.values());
-        let hooks = self.notify.as_ref().and_then(|section| section.as_array()).into_iter().flatten();
-        let fields = hooks.filter_map(|hook| hook.as_object()).flatten();
-        let in_hooks =
-            fields.filter(|(name, _)| name.ends_with("_env")).filter_map(|(_, value)| value.as_str());
+        let hooks = match &self.notify {
+            Some(Node::List(hooks)) => hooks.as_slice(),
+            _ => &[],
+        };
+        let in_hooks = hooks.iter().filter_map(|hook| String::from_node(hook.get("secret_env")?));
         let tracker = match self.supervisor.as_ref().map(|supervisor| &supervisor.source) {
             Some(SourceConfig::Tracker(TrackerConfig { token: TokenPlace::Variable(name), .. })) => {
                 Some(name.clone())
@@ -128,7 +139,7 @@ impl Config {
             _ => None,
         };
         let keys = upstreams.filter_map(|upstream| upstream.key_env.clone());
-        keys.chain(in_hooks.map(str::to_owned)).chain(tracker).collect()
+        keys.chain(in_hooks).chain(tracker).collect()
     }
 
     /// How loops of a kind are run; the defaults for a kind the file does not name.
@@ -143,27 +154,6 @@ impl std::fmt::Debug for Config {
         let mut shown = f.debug_struct("Config");
         shown.field("scope", scope).field("loops", loops).field("policy", policy).field("named", named);
         shown.finish_non_exhaustive()
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            scope: None,
-            store: None,
-            poll_interval: Duration::from_secs(1),
-            max_worktrees: 50,
-            disk_min_free_bytes: 5 * 1_000_000_000,
-            shared_folder: false,
-            agents: None,
-            loops: BTreeMap::new(),
-            work_pass_env: default_pass_env(),
-            policy: PolicyWords::default(),
-            supervisor: None,
-            gateway: None,
-            notify: None,
-            named: BTreeSet::new(),
-        }
     }
 }
 
@@ -199,29 +189,6 @@ pub struct LoopKind {
     pub pass_env: Vec<String>,
     /// Whether the result of an issue's loop is accepted without a commit.
     pub commits_are_optional: bool,
-}
-
-impl Default for LoopKind {
-    fn default() -> Self {
-        Self {
-            run: None,
-            validate: None,
-            max_iterations: 100,
-            timeout: Some(Duration::from_secs(3_600)),
-            worktree: false,
-            keep_worktree_on_failure: false,
-            uses_api: None,
-            env: BTreeMap::new(),
-            pass_env: default_pass_env(),
-            commits_are_optional: false,
-        }
-    }
-}
-
-/// The variables that commands see where the configuration names none: no secret is among them.
-fn default_pass_env() -> Vec<String> {
-    let passed = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "TZ"];
-    passed.map(str::to_owned).to_vec()
 }
 
 /// Something to run.

@@ -1,324 +1,232 @@
-//! From the text of `rota.yml` to [`Config`], section by section.
+//! From the text of `rota.yml` to [`Config`]: the table of [`super::keys`] checks each key by itself, here the values
+//! become settings, and what concerns two keys at once is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rota_core::id::check_name;
+use rota_core::shape::{FromNode, KeyError, Node, Notation, Section, decimal, unknown_key};
+use rota_core::text::escaped;
 use rota_store::Secret;
-use serde_yaml_ng::Value;
 
-use super::gateway;
-use super::policy_words::{self, Word};
-use super::walk::{Field, KeyError, Section, decimal, one_of, snake_case};
-use super::{AgentsConfig, Config, LoopKind, Program};
-
-/// The kinds that the policy knows by itself.
-const KNOWN_KINDS: [&str; 4] = ["plan", "spec", "phase", "ralph"];
-
-/// What a reader of sections writes to.
-struct Reader {
-    config: Config,
-    named: BTreeSet<String>,
-}
+use super::keys::{DOCUMENT, KINDS, LOOP_KIND, PRIORITY, TOP};
+use super::{AgentsConfig, Config, LoopKind, ParseError, PolicyKeys, Program, gateway, reader, supervisor};
 
 /// Reads a whole document.
-pub(super) fn document(text: &str) -> Result<Config, KeyError> {
-    let document: Value =
-        serde_yaml_ng::from_str(text).map_err(|error| KeyError::NotYaml { problem: error.to_string() })?;
-    let mut top = Section::top(&document)?;
-    let mut reader = Reader { config: Config::default(), named: BTreeSet::new() };
-    reader.top_level(&mut top)?;
-    // First, because the kinds named here may be named in other sections.
-    if let Some(loops) = top.take("loops") {
-        reader.loops(&loops)?;
+pub(super) fn document(text: &str) -> Result<Config, ParseError> {
+    let checked = DOCUMENT.check(Notation::Yaml, "", &reader::parse(text)?)?;
+    let top = Section::new(TOP, "", &checked.node);
+    let mut config = Config {
+        policy: PolicyKeys::read(&checked.node),
+        named: checked.named,
+        loops: loops(&top)?,
+        agents: top.section("agents").map(|given| agents(&given)).transpose()?,
+        supervisor: top.section("supervisor").map(|given| supervisor::section(&given)).transpose()?,
+        gateway: top.section("gateway").map(|given| gateway::section(&given)).transpose()?,
+        notify: top.given("notify").cloned(),
+        ..settings(&top)
+    };
+    if let Some(given) = top.section("work") {
+        check_passed(&given)?;
     }
-    if let Some(field) = top.take("agents") {
-        reader.config.agents = Some(reader.agents(field.section()?)?);
+    alternative_names(&mut config, &top)?;
+    kinds(&mut config, &top)?;
+    if let Some(queues) = top.given("queues") {
+        config.policy.name_queues(&queues.to_json())?;
     }
-    reader.work(top.section("work")?)?;
-    let scheduler = top.section("scheduler")?;
-    reader.scheduler(scheduler)?;
-    let (concurrency, rate_limit) = (top.section("concurrency")?, top.section("rate_limit")?);
-    reader.limits(concurrency, rate_limit)?;
-    if let Some(field) = top.take("queues") {
-        reader
-            .config
-            .policy
-            .name_queues(&field.any()?)
-            .map_err(|error| KeyError::Key { path: error.path, problem: error.problem })?;
-    }
-    let disk = top.section("disk")?;
-    reader.disk(&mut top, disk)?;
-    reader.config.supervisor =
-        top.take("supervisor").map(|field| super::supervisor::section(&field)).transpose()?;
-    reader.config.gateway = top.take("gateway").map(|field| gateway::section(&field)).transpose()?;
-    reader.config.notify = top.take("notify").map(|field| field.any()).transpose()?;
-    top.finish()?;
-    // All that a file can say that does not go with the rest.
-    reader.config.apply_to(&rota_core::Policy::default()).map_err(|error| KeyError::Key {
-        path: "rate_limit.max_backoff_secs".to_owned(),
-        problem: format!("does not go with initial_backoff_secs ({error})"),
+    // Two keys that were checked by themselves may contradict each other.
+    config.apply_to(&rota_core::Policy::default()).map_err(|error| {
+        let problem = format!("does not go with initial_backoff_secs ({error})");
+        KeyError::new("rate_limit.max_backoff_secs", problem)
     })?;
-    reader.config.named = reader.named;
-    Ok(reader.config)
+    Ok(config)
 }
 
-impl Reader {
-    /// What `read` makes of a key, if it is there.
-    fn take<'a, T>(
-        &mut self,
-        section: &mut Section<'a>,
-        key: &str,
-        read: impl FnOnce(&Field<'a>) -> Result<T, KeyError>,
-    ) -> Result<Option<T>, KeyError> {
-        let Some(field) = section.take(key) else { return Ok(None) };
-        self.named.insert(field.path.clone());
-        read(&field).map(Some)
-    }
-
-    fn top_level(&mut self, top: &mut Section<'_>) -> Result<(), KeyError> {
-        let text = |field: &Field<'_>| field.text().map(str::to_owned);
-        self.config.scope = self.take(top, "scope", text)?;
-        self.config.store = self.take(top, "store", text)?.map(Secret::from);
-        if let Some(shared) = self.take(top, "shared_folder", |field| field.boolean())? {
-            self.config.shared_folder = shared;
-        }
-        Ok(())
-    }
-
-    /// Both keys or neither: an agent of another user cannot work below `.rota`.
-    fn agents(&mut self, mut section: Section<'_>) -> Result<AgentsConfig, KeyError> {
-        let text = |field: &Field<'_>| field.text().map(str::to_owned);
-        let user = self.take(&mut section, "user", text)?;
-        let folder = self.take(&mut section, "folder", text)?;
-        section.finish()?;
-        let wrong = |problem: &str| KeyError::Key { path: "agents".to_owned(), problem: problem.to_owned() };
-        let (Some(user), Some(folder)) = (user, folder) else {
-            return Err(wrong("needs both 'user' and 'folder'"));
-        };
-        if user.is_empty() || user.starts_with('-') {
-            return Err(wrong("'user' must be the name of a user"));
-        }
-        let folder = PathBuf::from(folder);
-        if !folder.is_absolute() {
-            return Err(wrong("'folder' must be an absolute path, outside of .rota"));
-        }
-        Ok(AgentsConfig { user, folder })
-    }
-
-    fn work(&mut self, mut work: Section<'_>) -> Result<(), KeyError> {
-        if let Some(names) = self.take(&mut work, "pass_env", passed)? {
-            self.config.work_pass_env = names;
-        }
-        work.finish()
-    }
-
-    fn scheduler(&mut self, mut scheduler: Section<'_>) -> Result<(), KeyError> {
-        let seconds = |field: &Field<'_>| field.thousandths(&(1..=3_600_000));
-        if let Some(milliseconds) = self.take(&mut scheduler, "poll_interval_secs", seconds)? {
-            self.config.poll_interval = Duration::from_millis(milliseconds);
-        }
-        let mut priority = scheduler.section("priority")?;
-        self.words("scheduler.priority", &mut priority)?;
-        for kind in self.kinds() {
-            let points = self.take(&mut priority, &kind, |field| field.whole(&policy_words::BASE))?;
-            if let Some(points) = points {
-                self.config.policy.name_base(&kind, policy_words::narrow(points));
-            }
-        }
-        priority.finish()?;
-        scheduler.finish()
-    }
-
-    fn limits<'a>(
-        &mut self,
-        mut concurrency: Section<'a>,
-        mut rate_limit: Section<'a>,
-    ) -> Result<(), KeyError> {
-        const CALLS: &str = "concurrency.max_api_calls";
-        // The one value that has a name in both.
-        let (word, mut calls) = (Word::of_path(CALLS), Vec::new());
-        let places = [(&mut concurrency, "max_api_calls"), (&mut rate_limit, "max_concurrent_api_calls")];
-        for (section, key) in places {
-            if let Some(field) = section.take(key) {
-                calls.push((field.path.clone(), word.read(&field)?));
-            }
-        }
-        if let Some(value) = one_of(calls)? {
-            self.config.policy.name(word, value);
-        }
-        self.words("concurrency", &mut concurrency)?;
-        self.words("rate_limit", &mut rate_limit)?;
-        let worktrees =
-            self.take(&mut concurrency, "max_worktrees", |field| field.whole(&policy_words::CEILING))?;
-        if let Some(worktrees) = worktrees {
-            self.config.max_worktrees = policy_words::narrow(worktrees);
-        }
-        if let Some(field) = concurrency.take("per_type") {
-            self.ceilings(field.section()?)?;
-        }
-        concurrency.finish()?;
-        rate_limit.finish()
-    }
-
-    fn ceilings(&mut self, mut per_type: Section<'_>) -> Result<(), KeyError> {
-        let mut ceilings = BTreeMap::new();
-        for kind in self.kinds() {
-            let ceiling = self.take(&mut per_type, &kind, |field| field.whole(&policy_words::CEILING))?;
-            if let Some(ceiling) = ceiling {
-                ceilings.insert(kind, policy_words::narrow(ceiling));
-            }
-        }
-        self.config.policy.name_ceilings(ceilings);
-        per_type.finish()
-    }
-
-    fn words(&mut self, section: &str, from: &mut Section<'_>) -> Result<(), KeyError> {
-        for (key, word) in Word::of_section(section) {
-            if let Some(value) = self.take(from, key, |field| word.read(field))? {
-                self.config.policy.name(word, value);
-            }
-        }
-        Ok(())
-    }
-
-    fn disk(&mut self, top: &mut Section<'_>, mut disk: Section<'_>) -> Result<(), KeyError> {
-        let fields =
-            [disk.take("min_free_gb"), disk.take("disk_quota_min_gb"), top.take("disk_quota_min_gb")];
-        let read = |field: Field<'_>| {
-            let thousandths = field.thousandths(&(0..=1_000_000_000))?;
-            Ok((field.path, Gigabytes { thousandths }))
-        };
-        let given = fields.into_iter().flatten().map(read).collect::<Result<Vec<_>, KeyError>>()?;
-        if let Some(free) = one_of(given)? {
-            self.named.insert("disk.min_free_gb".to_owned());
-            self.config.disk_min_free_bytes = free.thousandths * 1_000_000;
-        }
-        disk.finish()
-    }
-
-    fn loops(&mut self, loops: &Field<'_>) -> Result<(), KeyError> {
-        for (kind, field) in loops.entries()? {
-            rota_core::id::check_name("kind", kind).map_err(|error| field.error(error.to_string()))?;
-            let alike = |other: &&String| snake_case(other) == snake_case(kind);
-            if let Some(other) = self.config.loops.keys().find(alike) {
-                return Err(field.error(format!("differs from '{other}' only in '-' and '_'")));
-            }
-            let settings = self.kind(field.section()?)?;
-            self.config.loops.insert(kind.to_owned(), settings);
-        }
-        Ok(())
-    }
-
-    fn kind(&mut self, mut section: Section<'_>) -> Result<LoopKind, KeyError> {
-        let mut kind = LoopKind {
-            run: self.take(&mut section, "run", program)?,
-            validate: self.take(&mut section, "validate", program)?,
-            uses_api: self.take(&mut section, "uses_api", upstream)?.flatten(),
-            ..LoopKind::default()
-        };
-        if let Some(limit) =
-            self.take(&mut section, "max_iterations", |field| field.whole(&(1..=1_000_000)))?
-        {
-            kind.max_iterations = policy_words::narrow(limit);
-        }
-        if let Some(timeout) = self.take(&mut section, "timeout_secs", timeout)? {
-            kind.timeout = timeout;
-        }
-        if let Some(worktree) = self.take(&mut section, "worktree", |field| field.boolean())? {
-            kind.worktree = worktree;
-        }
-        if let Some(keep) = self.take(&mut section, "keep_worktree_on_failure", |field| field.boolean())? {
-            kind.keep_worktree_on_failure = keep;
-        }
-        if let Some(env) = self.take(&mut section, "env", variables)? {
-            kind.env = env;
-        }
-        if let Some(names) = self.take(&mut section, "pass_env", passed)? {
-            kind.pass_env = names;
-        }
-        let commits = |field: &Field<'_>| field.word(&[("required", false), ("optional", true)]);
-        if let Some(optional) = self.take(&mut section, "commits", commits)? {
-            kind.commits_are_optional = optional;
-        }
-        section.finish()?;
-        Ok(kind)
-    }
-
-    /// The kinds that may be named wherever kinds are: the known ones, and those the file says how to run.
-    fn kinds(&self) -> BTreeSet<String> {
-        KNOWN_KINDS.into_iter().map(str::to_owned).chain(self.config.loops.keys().cloned()).collect()
+/// The settings that concern one key each.
+fn settings(top: &Section<'_>) -> Config {
+    let below = |key: &str| top.section(key).unwrap_or_else(|| unreachable!("{key} has a default"));
+    Config {
+        scope: top.given("scope").and_then(String::from_node),
+        store: top.given("store").and_then(String::from_node).map(Secret::from),
+        poll_interval: Duration::from_millis(below("scheduler").value("poll_interval_secs")),
+        max_worktrees: below("concurrency").value("max_worktrees"),
+        disk_min_free_bytes: below("disk").value::<u64>("min_free_gb") * 1_000_000,
+        shared_folder: top.value("shared_folder"),
+        work_pass_env: below("work").value("pass_env"),
+        agents: None,
+        loops: BTreeMap::new(),
+        policy: PolicyKeys::default(),
+        supervisor: None,
+        gateway: None,
+        notify: None,
+        named: BTreeSet::new(),
     }
 }
 
-/// Free space as it is written.
-#[derive(PartialEq)]
-struct Gigabytes {
-    thousandths: u64,
-}
-
-impl std::fmt::Display for Gigabytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        decimal(self.thousandths).fmt(f)
+impl Default for Config {
+    fn default() -> Self {
+        settings(&Section::empty(TOP))
     }
 }
 
-/// A list is argv, a text goes to the shell.
-fn program(field: &Field<'_>) -> Result<Program, KeyError> {
-    let Some(argv) = field.list()? else {
-        let line = field.text_or("a text for `sh -c`, or a list of texts")?;
-        if line.trim().is_empty() {
-            return Err(field.error("is empty"));
-        }
-        return Ok(Program::Shell(line.to_owned()));
+/// The two settings that have more than one name.
+fn alternative_names(config: &mut Config, top: &Section<'_>) -> Result<(), KeyError> {
+    const CALLS: &str = "concurrency.max_api_calls";
+    const FREE: &str = "disk.min_free_gb";
+    let at = |path: &'static str| {
+        let mut keys = path.split('.');
+        let first = keys.next().and_then(|key| top.given(key));
+        let node = keys.fold(first, |node, key| node.and_then(|node| node.get(key)));
+        node.map(|node| (path, u64::from_node(node).unwrap_or_default()))
     };
-    if argv.first().is_none_or(|program| program.is_empty()) {
-        return Err(field.error("names no program"));
+    if let Some(calls) =
+        one_of([CALLS, "rate_limit.max_concurrent_api_calls"].map(at), |calls| calls.to_string())?
+    {
+        config.policy.set(CALLS, calls.into());
     }
-    Ok(Program::Argv(argv.into_iter().map(str::to_owned).collect()))
+    if let Some(free) = one_of([FREE, "disk.disk_quota_min_gb", "disk_quota_min_gb"].map(at), decimal)? {
+        config.named.insert(FREE.to_owned());
+        config.disk_min_free_bytes = free * 1_000_000;
+    }
+    Ok(())
 }
 
-fn timeout(field: &Field<'_>) -> Result<Option<Duration>, KeyError> {
-    if field.is_false() {
-        return Ok(None);
+/// The value of a setting with several names: of whichever is given, or of all if they agree.
+fn one_of<const N: usize>(
+    given: [Option<(&'static str, u64)>; N],
+    shown: fn(u64) -> String,
+) -> Result<Option<u64>, KeyError> {
+    let mut given = given.into_iter().flatten();
+    let Some((first_path, first)) = given.next() else { return Ok(None) };
+    match given.find(|(_, value)| *value != first) {
+        None => Ok(Some(first)),
+        Some((path, value)) => {
+            let (value, first) = (shown(value), shown(first));
+            let problem = format!("says {value}, but {first_path} says {first}, and both mean one thing");
+            Err(KeyError::new(path, problem))
+        }
     }
-    field.whole(&(1..=365 * 24 * 3_600)).map(|seconds| Some(Duration::from_secs(seconds)))
 }
 
-fn upstream(field: &Field<'_>) -> Result<Option<String>, KeyError> {
-    if field.is_false() {
-        return Ok(None);
-    }
-    let name = field.text_or("the name of an upstream, or false")?;
-    rota_core::id::check_name("upstream", name).map_err(|error| field.error(error.to_string()))?;
-    Ok(Some(name.to_owned()))
-}
-
-fn variables(field: &Field<'_>) -> Result<BTreeMap<String, String>, KeyError> {
-    let variable = |(name, field): (&str, Field<'_>)| {
-        check_variable(name, &field)?;
-        Ok((name.to_owned(), field.text()?.to_owned()))
+/// Scores and ceilings of kinds: a kind is one that the policy knows, or one of the section `loops`.
+fn kinds(config: &mut Config, top: &Section<'_>) -> Result<(), KeyError> {
+    let kinds: BTreeSet<&str> = KINDS.into_iter().chain(config.loops.keys().map(String::as_str)).collect();
+    let kind_of = |path: &str, other_keys: &[&'static str], name: &str| {
+        let key = Notation::Yaml.spelling(name);
+        let kind = kinds.iter().find(|kind| Notation::Yaml.spelling(kind) == key);
+        let known = other_keys.iter().chain(&kinds).copied();
+        kind.map(|kind| (*kind).to_owned()).ok_or_else(|| unknown_key(path, name, &key, known))
     };
-    field.entries()?.into_iter().map(variable).collect()
-}
-
-fn passed(field: &Field<'_>) -> Result<Vec<String>, KeyError> {
-    let names = field.list()?.ok_or_else(|| field.wrong("a list of names"))?;
-    for name in &names {
-        check_variable(name.strip_suffix('*').unwrap_or(name), field)?;
+    let entries = |section: &str, key: &str| {
+        let section = top.given(section).and_then(|section| section.get(key));
+        section.map(|section| section.entries().iter().map(|(name, node)| (name.as_str(), node)))
+    };
+    let number = |node: &Node| u32::from_node(node).unwrap_or_default();
+    let words: Vec<&str> = PRIORITY.iter().map(|key| key.name).filter(|name| !KINDS.contains(name)).collect();
+    let mut bases = Vec::new();
+    for (name, node) in entries("scheduler", "priority").into_iter().flatten() {
+        if !words.contains(&name) {
+            bases.push((kind_of("scheduler.priority", &words, name)?, number(node)));
+        }
     }
-    Ok(names.into_iter().map(str::to_owned).collect())
+    let ceilings = entries("concurrency", "per_type").map(|entries| {
+        entries.map(|(name, node)| Ok((kind_of("concurrency.per_type", &[], name)?, number(node)))).collect()
+    });
+    let ceilings = ceilings.transpose()?;
+    config.policy.name_kinds(bases.into_iter().collect(), ceilings);
+    Ok(())
 }
 
-/// What a variable of the agent may be called: `ROTA_` is the daemon's.
-fn check_variable(name: &str, field: &Field<'_>) -> Result<(), KeyError> {
+/// An agent of another user cannot work below `.rota`.
+fn agents(given: &Section<'_>) -> Result<AgentsConfig, KeyError> {
+    let (Some(user), Some(folder)) = (given.get::<String>("user"), given.get::<String>("folder")) else {
+        return Err(given.error("needs both 'user' and 'folder'"));
+    };
+    if user.is_empty() || user.starts_with('-') {
+        return Err(given.error("'user' must be the name of a user"));
+    }
+    let folder = PathBuf::from(folder);
+    if !folder.is_absolute() {
+        return Err(given.error("'folder' must be an absolute path, outside of .rota"));
+    }
+    Ok(AgentsConfig { user, folder })
+}
+
+fn loops(top: &Section<'_>) -> Result<BTreeMap<String, LoopKind>, KeyError> {
+    let mut loops: BTreeMap<String, LoopKind> = BTreeMap::new();
+    for (kind, given) in top.sections("loops") {
+        check_name("kind", kind).map_err(|error| given.error(error.to_string()))?;
+        let spelling = |kind: &str| Notation::Yaml.spelling(kind);
+        if let Some(other) = loops.keys().find(|other| spelling(other) == spelling(kind)) {
+            return Err(given.error(format!("differs from '{other}' only in '-' and '_'")));
+        }
+        check_kind(&given)?;
+        loops.insert(kind.to_owned(), LoopKind::of(&given));
+    }
+    Ok(loops)
+}
+
+impl LoopKind {
+    fn of(given: &Section<'_>) -> Self {
+        let program = |key: &str| {
+            let argv = given.get(key).map(Program::Argv);
+            argv.or_else(|| given.get(key).map(Program::Shell))
+        };
+        Self {
+            run: program("run"),
+            validate: program("validate"),
+            max_iterations: given.value("max_iterations"),
+            timeout: given.get("timeout_secs").map(Duration::from_secs),
+            worktree: given.value("worktree"),
+            keep_worktree_on_failure: given.value("keep_worktree_on_failure"),
+            uses_api: given.get("uses_api"),
+            env: given.value("env"),
+            pass_env: given.value("pass_env"),
+            commits_are_optional: given.get::<String>("commits").is_some_and(|word| word == "optional"),
+        }
+    }
+}
+
+impl Default for LoopKind {
+    fn default() -> Self {
+        Self::of(&Section::empty(LOOP_KIND))
+    }
+}
+
+fn check_kind(given: &Section<'_>) -> Result<(), KeyError> {
+    for key in ["run", "validate"] {
+        if given.get::<String>(key).is_some_and(|line| line.trim().is_empty()) {
+            return Err(given.error_at(key, "is empty"));
+        }
+        if given.get::<Vec<String>>(key).is_some_and(|argv| argv.first().is_none_or(String::is_empty)) {
+            return Err(given.error_at(key, "names no program"));
+        }
+    }
+    if let Some(upstream) = given.get::<String>("uses_api") {
+        check_name("upstream", &upstream).map_err(|error| given.error_at("uses_api", error.to_string()))?;
+    }
+    for name in given.value::<BTreeMap<String, String>>("env").keys() {
+        check_variable(name, &format!("{}.{}", given.path_of("env"), escaped(name)))?;
+    }
+    check_passed(given)
+}
+
+fn check_passed(given: &Section<'_>) -> Result<(), KeyError> {
+    let names: Vec<String> = given.value("pass_env");
+    let bare = |name: &'_ String| name.strip_suffix('*').unwrap_or(name).to_owned();
+    names.iter().try_for_each(|name| check_variable(&bare(name), &given.path_of("pass_env")))
+}
+
+/// Rejects names that a variable of the agent cannot have: `ROTA_` is reserved for the daemon.
+fn check_variable(name: &str, path: &str) -> Result<(), KeyError> {
     if name.is_empty() || name.contains(['=', '\0', '*']) {
-        return Err(
-            field.error(format!("'{}' cannot be the name of a variable", rota_core::text::escaped(name)))
-        );
+        let problem = format!("'{}' cannot be the name of a variable", escaped(name));
+        return Err(KeyError::new(path, problem));
     }
     if name.starts_with("ROTA_") {
-        return Err(field.error(format!("{name}: names that begin with ROTA_ are set by rota itself")));
+        let problem = format!("{name}: names that begin with ROTA_ are set by rota itself");
+        return Err(KeyError::new(path, problem));
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Every setting that bears on a kind of loops, and where it comes from.
 
 use rota_core::Policy;
+use rota_core::shape::decimal;
 use serde_json::{Value, json};
 
-use super::policy_words::WORDS;
-use super::walk::decimal;
+use super::policy_keys::POLICY_KEYS;
 use super::{Config, LoopKind, Program};
 
 pub use rota_verbs::loops::Setting;
@@ -87,9 +87,9 @@ impl Config {
             ),
             decided(format!("concurrency.per_type.{kind}"), ceiling(policy), ceiling(&defaults), named),
         ];
-        settings.extend(WORDS.iter().map(|word| {
-            let (value, default) = (word.value_in(policy).into(), word.value_in(&defaults).into());
-            decided(word.path.to_owned(), value, default, self.policy.value(word).map(Into::into))
+        settings.extend(POLICY_KEYS.iter().map(|key| {
+            let (value, default) = (key.value_in(policy), key.value_in(&defaults));
+            decided(key.path.to_owned(), value, default, self.policy.value(key).cloned())
         }));
         settings
     }
@@ -102,17 +102,6 @@ fn decided(name: String, value: Value, default: Value, file: Option<Value>) -> S
         file => {
             let from = if value == default { DEFAULT } else { POLICY };
             Setting { name, value, from: from.into(), file }
-        }
-    }
-}
-
-impl From<super::policy_words::Value> for Value {
-    fn from(value: super::policy_words::Value) -> Self {
-        use super::policy_words::Value as Word;
-        match value {
-            Word::Number(number) => json!(number),
-            Word::Off => json!(false),
-            Word::Level(level) => json!(level.word()),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The section `supervisor`: which tracker, how often, under which governance.
 
+use rota_core::shape::{KeyError, Section};
 use rota_core::supervisor::Rule;
 
-use super::walk::{Field, KeyError, Section};
+use super::keys::GOVERNANCE;
 
 /// What the supervisor goes by.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -150,13 +151,7 @@ pub struct GovernanceConfig {
 
 impl Default for GovernanceConfig {
     fn default() -> Self {
-        Self {
-            files: vec!["docs/governance.md".to_owned()],
-            environment_file: "agents/state/environment.json".to_owned(),
-            violation_log: "logs/governance_violations.log".to_owned(),
-            rules: Vec::new(),
-            requires_pin: false,
-        }
+        governance(&Section::empty(GOVERNANCE)).unwrap_or_else(|error| unreachable!("{error}"))
     }
 }
 
@@ -171,91 +166,60 @@ pub struct DispatchConfig {
     pub commit_message: Option<String>,
 }
 
-/// Seconds that make sense.
-const SECONDS: std::ops::RangeInclusive<u64> = 1..=86_400;
-
-pub(super) fn section(field: &Field<'_>) -> Result<SupervisorConfig, KeyError> {
-    let mut section = field.section()?;
-    let source = source(field, &mut section)?;
-    let filters = filters(&mut section, &source)?;
-    let seconds = |field: Option<Field<'_>>, default: u64| match field {
-        Some(field) => field.whole(&SECONDS),
-        None => Ok(default),
-    };
-    let config = SupervisorConfig {
+pub(super) fn section(given: &Section<'_>) -> Result<SupervisorConfig, KeyError> {
+    let source = source(given)?;
+    Ok(SupervisorConfig {
+        filters: filters(given, &source)?,
         source,
-        cycle_interval_secs: seconds(section.take("cycle_interval_seconds"), 60)?,
-        cycle_max_runtime_secs: seconds(section.take("cycle_max_runtime_seconds"), 90)?,
-        state_file: path(section.take("state_file"), "agents/state/scheduler_state.json")?,
-        governance: match section.take("governance") {
-            Some(field) => governance(field.section()?)?,
+        cycle_interval_secs: given.value("cycle_interval_seconds"),
+        cycle_max_runtime_secs: given.value("cycle_max_runtime_seconds"),
+        state_file: given.value("state_file"),
+        governance: match given.section("governance") {
+            Some(given) => governance(&given)?,
             None => GovernanceConfig::default(),
         },
-        claim_label: match section.take("claim_label") {
-            Some(field) => name(&field)?,
-            None => "in-progress".to_owned(),
-        },
-        check_remote: section.take("check_remote").map_or(Ok(false), |field| field.boolean())?,
-        filters,
-        gate_attempts: match section.take("gate_attempts") {
-            Some(field) => super::policy_words::narrow(field.whole(&(1..=1_000))?),
-            None => 3,
-        },
-        in_up: section.take("in_up").map_or(Ok(false), |field| field.boolean())?,
-        dispatch: section.take("dispatch").map(|field| dispatch(field.section()?)).transpose()?,
-    };
-    section.finish()?;
-    Ok(config)
+        claim_label: given.value("claim_label"),
+        check_remote: given.value("check_remote"),
+        gate_attempts: given.value("gate_attempts"),
+        in_up: given.value("in_up"),
+        dispatch: given.section("dispatch").map(|given| dispatch(&given)).transpose()?,
+    })
 }
 
-fn filters(section: &mut Section<'_>, source: &SourceConfig) -> Result<FilterConfig, KeyError> {
-    let names = |field: Option<Field<'_>>, wanted: &str| match field {
-        Some(field) => texts(&field, wanted),
-        None => Ok(Vec::new()),
-    };
-    let mut labels = section.section("labels")?;
-    let require = names(labels.take("require"), "a list of labels")?;
-    let exclude = names(labels.take("exclude"), "a list of labels")?;
-    labels.finish()?;
-    let authors = names(section.take("authors"), "a list of login names")?;
-    let milestone = section.take("milestone");
-    if let (Some(field), SourceConfig::Local) = (&milestone, source) {
-        return Err(field.error("local issues have no milestone: this would select nothing"));
+fn filters(given: &Section<'_>, source: &SourceConfig) -> Result<FilterConfig, KeyError> {
+    if given.has("milestone") && *source == SourceConfig::Local {
+        return Err(given.error_at("milestone", "local issues have no milestone: this would select nothing"));
     }
-    let milestone = milestone.map(|field| name(&field)).transpose()?;
-    Ok(FilterConfig { require, exclude, authors, milestone })
+    let labels = |key: &str| given.section("labels").map(|labels| labels.value(key)).unwrap_or_default();
+    Ok(FilterConfig {
+        require: labels("require"),
+        exclude: labels("exclude"),
+        authors: given.value("authors"),
+        milestone: given.get("milestone"),
+    })
 }
 
-fn source(whole: &Field<'_>, section: &mut Section<'_>) -> Result<SourceConfig, KeyError> {
+fn source(given: &Section<'_>) -> Result<SourceConfig, KeyError> {
     let words = [("gitea", Some(TrackerKind::Gitea)), ("github", Some(TrackerKind::GitHub)), ("local", None)];
-    let Some(field) = section.take("source") else {
-        return Err(whole.error("source is missing: gitea, github or local"));
+    let Some(kind) = given.word("source", &words) else {
+        return Err(given.error("source is missing: gitea, github or local"));
     };
-    let kind = field.word(&words)?;
-    let insecure = match section.take("allow_insecure") {
-        Some(field) => insecure(&field)?,
-        None => Vec::new(),
-    };
-    let allows_http = insecure.contains(&Insecure::Http);
-    let api_base = section.take("api_base").map(|field| api_base(&field, allows_http)).transpose()?;
-    let owner = section.take("owner").map(|field| name(&field)).transpose()?;
-    let repo = section.take("repo").map(|field| name(&field)).transpose()?;
-    let variable = section.take("token_env").map(|field| name(&field)).transpose()?;
-    let file = section.take("token_file").map(|field| name(&field)).transpose()?;
+    let insecure = insecure(given)?;
+    let api_base = api_base(given, insecure.contains(&Insecure::Http))?;
     let Some(kind) = kind else { return Ok(SourceConfig::Local) };
-    let missing = |key: &str| whole.error(format!("{key} is missing, which source: {} needs", kind.word()));
+    let missing = |key: &str| given.error(format!("{key} is missing, which source: {} needs", kind.word()));
     let default_base = (kind == TrackerKind::GitHub).then(|| "https://api.github.com".to_owned());
-    let token = match (variable, file) {
+    let token = match (given.get("token_env"), given.get("token_file")) {
         (Some(name), None) => TokenPlace::Variable(name),
         (None, Some(path)) => TokenPlace::File(path),
-        (Some(_), Some(_)) => return Err(whole.error("token_env and token_file are mutually exclusive")),
+        (Some(_), Some(_)) => return Err(given.error("token_env and token_file are mutually exclusive")),
         (None, None) => return Err(missing("token_env (or token_file)")),
     };
     Ok(SourceConfig::Tracker(TrackerConfig {
         kind,
         api_base: api_base.or(default_base).ok_or_else(|| missing("api_base"))?,
-        owner: owner.ok_or_else(|| missing("owner"))?,
-        repo: repo.ok_or_else(|| missing("repo"))?,
+        owner: given.get("owner").ok_or_else(|| missing("owner"))?,
+        repo: given.get("repo").ok_or_else(|| missing("repo"))?,
         token,
         allows_shared_token_file: insecure.contains(&Insecure::TokenFile),
     }))
@@ -268,30 +232,34 @@ enum Insecure {
     TokenFile,
 }
 
-fn insecure(field: &Field<'_>) -> Result<Vec<Insecure>, KeyError> {
+fn insecure(given: &Section<'_>) -> Result<Vec<Insecure>, KeyError> {
+    let words: Vec<String> = given.get("allow_insecure").unwrap_or_default();
     let word = |word: String| match word.as_str() {
         "http" => Ok(Insecure::Http),
         "token_file" | "token-file" => Ok(Insecure::TokenFile),
-        _ => Err(field.wrong("a list of http and token_file")),
+        _ => Err(given.error_at("allow_insecure", "expected a list of http and token_file, got a list")),
     };
-    texts(field, "a list of http and token_file")?.into_iter().map(word).collect()
+    words.into_iter().map(word).collect()
 }
 
 /// `http(s)://host[:port][/path]`, without a password, query or fragment.
-fn api_base(field: &Field<'_>, allows_http: bool) -> Result<String, KeyError> {
-    let text = field.text()?;
+fn api_base(given: &Section<'_>, allows_http: bool) -> Result<Option<String>, KeyError> {
+    let Some(text) = given.get::<String>("api_base") else { return Ok(None) };
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = rest.and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic()) && !text.contains(['?', '#', '\\']);
     if host.is_empty() || host.contains('@') || !is_plain {
-        return Err(field.wrong("an address like https://git.example.com/api/v1"));
+        let shown = rota_core::text::escaped(&text);
+        let problem = format!("expected an address like https://git.example.com/api/v1, got \"{shown}\"");
+        return Err(given.error_at("api_base", problem));
     }
     if text.starts_with("http://") && !is_loopback(host) && !allows_http {
-        return Err(field.error(
+        return Err(given.error_at(
+            "api_base",
             "plain http would send the token unencrypted: use https, or accept it with allow_insecure: [http]",
         ));
     }
-    Ok(text.trim_end_matches('/').to_owned())
+    Ok(Some(text.trim_end_matches('/').to_owned()))
 }
 
 /// Whether `host[:port]` is this machine. A name other than `localhost` is not looked up.
@@ -308,96 +276,53 @@ fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
 }
 
-fn name(field: &Field<'_>) -> Result<String, KeyError> {
-    let text = field.text()?;
-    rota_core::id::check_name("name", text).map_err(|error| field.error(error.to_string()))?;
-    Ok(text.to_owned())
-}
-
-fn path(field: Option<Field<'_>>, default: &str) -> Result<String, KeyError> {
-    match field {
-        Some(field) => name(&field),
-        None => Ok(default.to_owned()),
+fn governance(given: &Section<'_>) -> Result<GovernanceConfig, KeyError> {
+    let files: Vec<String> = given.value("files");
+    if files.is_empty() {
+        return Err(given.error_at("files", "names no file: without one nothing would be pinned"));
     }
-}
-
-fn texts(field: &Field<'_>, wanted: &str) -> Result<Vec<String>, KeyError> {
-    let list = field.list()?.ok_or_else(|| field.wrong(wanted))?;
-    Ok(list.into_iter().map(str::to_owned).collect())
-}
-
-fn governance(mut section: Section<'_>) -> Result<GovernanceConfig, KeyError> {
-    let default = GovernanceConfig::default();
-    let files = match section.take("files") {
-        Some(field) => {
-            let files = texts(&field, "a list of paths")?;
-            if files.is_empty() {
-                return Err(field.error("names no file: without one nothing would be pinned"));
-            }
-            let is_beneath = |file: &&String| {
-                !file.starts_with('/') && file.split('/').all(|part| !matches!(part, "" | "." | ".."))
-            };
-            if let Some(file) = files.iter().find(|file| !is_beneath(file)) {
-                let shown = rota_core::text::escaped(file).into_owned();
-                return Err(field.error(format!("'{shown}' is not a path beneath the folder of rota.yml")));
-            }
-            files
-        }
-        None => default.files,
+    let is_beneath = |file: &&String| {
+        !file.starts_with('/') && file.split('/').all(|part| !matches!(part, "" | "." | ".."))
     };
+    if let Some(file) = files.iter().find(|file| !is_beneath(file)) {
+        let shown = rota_core::text::escaped(file);
+        let problem = format!("'{shown}' is not a path beneath the folder of rota.yml");
+        return Err(given.error_at("files", problem));
+    }
     let mut rules = Vec::new();
-    let mut section_of_rules = section.section("rules")?;
     for rule in [Rule::RoleSeparation, Rule::AllowedActions, Rule::DeterministicBehavior] {
-        let Some(field) = section_of_rules.take(rule.word()) else { continue };
-        for pattern in texts(&field, "a list of regular expressions")? {
-            check_pattern(&field, &pattern)?;
+        let Some(given) = given.section("rules") else { continue };
+        for pattern in given.value::<Vec<String>>(rule.word()) {
+            check_pattern(&given, rule.word(), &pattern)?;
             rules.push((rule, pattern));
         }
     }
-    section_of_rules.finish()?;
-    let config = GovernanceConfig {
+    Ok(GovernanceConfig {
         files,
-        environment_file: path(section.take("environment_file"), &default.environment_file)?,
-        violation_log: path(section.take("violation_log"), &default.violation_log)?,
+        environment_file: given.value("environment_file"),
+        violation_log: given.value("violation_log"),
         rules,
-        requires_pin: match section.take("pin") {
-            Some(field) => field.word(&[("first_start", false), ("required", true)])?,
-            None => false,
-        },
-    };
-    section.finish()?;
-    Ok(config)
-}
-
-fn check_pattern(field: &Field<'_>, pattern: &str) -> Result<(), KeyError> {
-    regex::Regex::new(pattern).map(drop).map_err(|error| {
-        let problem = error.to_string();
-        let problem = problem.lines().last().unwrap_or_default().trim();
-        field.error(format!("'{}' is not a regular expression: {problem}", rota_core::text::escaped(pattern)))
+        requires_pin: given.value::<String>("pin") == "required",
     })
 }
 
-fn dispatch(mut section: Section<'_>) -> Result<DispatchConfig, KeyError> {
-    let config = DispatchConfig {
-        kind: match section.take("kind") {
-            Some(field) => name(&field)?,
-            None => "ralph".to_owned(),
-        },
-        allowed_files: match section.take("allowed_files") {
-            Some(field) => texts(&field, "a list of globs")?,
-            None => Vec::new(),
-        },
-        commit_message: match section.take("commit_message") {
-            Some(field) => {
-                let pattern = field.text()?.to_owned();
-                check_pattern(&field, &pattern)?;
-                Some(pattern)
-            }
-            None => None,
-        },
-    };
-    section.finish()?;
-    Ok(config)
+fn check_pattern(given: &Section<'_>, key: &str, pattern: &str) -> Result<(), KeyError> {
+    regex::Regex::new(pattern).map(drop).map_err(|error| {
+        let problem = error.to_string();
+        let problem = problem.lines().last().unwrap_or_default().trim();
+        let shown = rota_core::text::escaped(pattern);
+        given.error_at(key, format!("'{shown}' is not a regular expression: {problem}"))
+    })
+}
+
+fn dispatch(given: &Section<'_>) -> Result<DispatchConfig, KeyError> {
+    let commit_message: Option<String> = given.get("commit_message");
+    commit_message.iter().try_for_each(|pattern| check_pattern(given, "commit_message", pattern))?;
+    Ok(DispatchConfig {
+        kind: given.value("kind"),
+        allowed_files: given.value("allowed_files"),
+        commit_message,
+    })
 }
 
 #[cfg(test)]

@@ -1,88 +1,79 @@
-//! What `rota init` writes.
+//! The file that `rota init` writes.
 
-/// A configuration that says nothing but the defaults, as comments to be taken away: `#key` is a setting, `# ` a word
-/// about it.
-pub const TEMPLATE: &str = "\
-# rota.yml: what Rota runs, and under which limits. Every line is optional; what is commented out with `#` and no
-# space shows the default. snake_case and kebab-case are both read, unknown keys are refused.
-# `rota loop config ID` says where each value of a loop comes from.
+use rota_core::shape::{Key, Shape};
+use serde_json::Value;
 
-# The namespace of tasks, queues and policy, and where they are kept (a path counts from this file).
-#scope: default
-#store: sqlite:.rota/rota.db
+use super::keys::TOP;
 
-# How loops are chosen. The score of a loop is its kind's base, plus age and depth, minus failed tries; a loop that has
-# been runnable for longer than the guard goes first. `false` turns the guard off.
-#scheduler:
-#  poll_interval_secs: 1
-#  priority:
-#    plan: 40
-#    spec: 60
-#    phase: 80
-#    ralph: 100
-#    age_boost_per_minute: 1
-#    age_boost_max: 50
-#    depth_boost_per_level: 10
-#    retry_penalty_per_iteration: 5
-#    retry_penalty_max: 30
-#    starvation_guard_minutes: 60
-
-# How much runs at once. `per_type` holds a kind below the whole, e.g. `per_type: {plan: 2, spec: 5}`.
-#concurrency:
-#  max_loops: 50
-#  max_api_calls: 10
-#  max_worktrees: 50
-
-# The gate in front of the LLM API.
-#rate_limit:
-#  initial_backoff_secs: 5
-#  max_backoff_secs: 120
-#  recovery_period_secs: 30
-#  max_requests_per_window: 50
-#  rate_window_secs: 60
-#  burst: 10
-#  priority_spread_secs: 60
-#  default_priority: normal
-
-# The gate as an HTTP proxy: with this section `rota up` runs a gateway too, and every agent gets a token of its own in
-# the place of the provider's key, which stays in the environment of rota (see docs/guides/gateway.md).
+const HEAD: &str = "\
+# yaml-language-server: $schema=rota.schema.json
 #
-#     gateway:
-#       listen: 127.0.0.1:8787
-#       credentials: inject               # pass: agents log in by themselves
-#       hold_secs: 240                    # how long a call is held before its client is told to come again
-#       upstreams:
-#         anthropic: {url: \"https://api.anthropic.com\", key_env: ANTHROPIC_API_KEY}
-#         openai: {url: \"https://api.openai.com\", key_env: OPENAI_API_KEY}
-#       budget:
-#         usd_per_day: 20
-#         usd_per_task: 2
-#         prices: {\"claude-*\": {input: 3, output: 15}}   # dollars per million tokens
-
-# Below this much free space no new loop starts.
-#disk:
-#  min_free_gb: 5
-
-# Whether every host sees the folders of loops; else a tree runs where its root ran first.
-#shared_folder: false
-
-# What the commands of `rota work` see of its environment; --pass-env NAME adds to it.
-#work:
-#  pass_env: [PATH, HOME, USER, SHELL, LANG, LC_*, TERM, TMPDIR, TZ]
-
-# What to run, by kind. A kind without a `run` is not started, and `rota why` says so. A list is argv, in which
-# {prompt}, {task} and {artifacts} are replaced; a text goes to `sh -c` as it is.
-#
-#     loops:
-#       ralph:
-#         run: [\"my-agent\", \"--prompt-file\", \"{prompt}\"]
-#         validate: \"cargo test\"            # absent: the agent's exit code 0 is enough
-#         max_iterations: 100
-#         timeout_secs: 3600                # false: none
-#         worktree: false                   # a git worktree for each loop
-#         keep_worktree_on_failure: false
-#         uses_api: anthropic               # the upstream it calls; false: none
-#         env: {KEY: value}
-#         pass_env: [PATH, HOME, USER, SHELL, LANG, LC_*, TERM, TMPDIR, TZ]
-#loops: {}
+# rota.yml: what Rota runs, and under which limits. Every line is optional. A setting that is commented out by `#` and
+# no space shows its default; one that is indented further is an example. snake_case and kebab-case are both read,
+# unknown keys are rejected. `rota loop config ID` prints where each setting of a loop comes from, and `rota config
+# schema > rota.schema.json` updates the schema that an editor checks this file by.
 ";
+
+/// Where the comments of keys begin.
+const COMMENTS: usize = 48;
+
+/// The keys of the file with their defaults and documentation, all commented out.
+pub fn template() -> String {
+    let mut text = HEAD.to_owned();
+    for key in TOP.iter().filter(|key| is_shown(key)) {
+        text += &format!("\n# {}\n", key.about);
+        let indent = if key.default.is_some() { "#" } else { "#     " };
+        write(&mut text, key, indent, "");
+    }
+    text
+}
+
+/// Alternative names and rare keys have neither a default nor an example.
+fn is_shown(key: &Key) -> bool {
+    key.default.is_some() || key.example.is_some() || key.shape.keys().iter().any(is_shown)
+}
+
+fn write(text: &mut String, key: &Key, indent: &str, comment: &str) {
+    let keys = key.shape.keys();
+    let value = key.example.or(key.default.filter(|_| keys.is_empty()));
+    let value = value.map_or(String::new(), |json| format!(" {}", flow(&parsed(json))));
+    *text += format!("{:COMMENTS$}{comment}", format!("{indent}{}:{value}", key.name)).trim_end();
+    text.push('\n');
+    if value.is_empty() {
+        let mut indent = format!("{indent}  ");
+        if let Shape::Each(_, [.., name]) = key.shape {
+            *text += &format!("{indent}{name}:\n");
+            indent += "  ";
+        }
+        for key in keys.iter().filter(|key| is_shown(key)) {
+            write(text, key, &indent, &format!("  # {}", key.about));
+        }
+    }
+}
+
+fn parsed(json: &str) -> Value {
+    serde_json::from_str(json).unwrap_or_else(|error| unreachable!("{json}: {error}"))
+}
+
+/// A value in the flow style of YAML, in quotes only where it needs them.
+fn flow(value: &Value) -> String {
+    match value {
+        Value::String(text) if is_plain(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
+        Value::Object(map) => {
+            let entry = |(name, value): (&String, &Value)| {
+                format!("{}: {}", flow(&name.as_str().into()), flow(value))
+            };
+            format!("{{{}}}", map.iter().map(entry).collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Whether a text means itself without quotes: it begins with a letter, and nothing in it is a mark of YAML.
+fn is_plain(text: &str) -> bool {
+    let is_mark = |character: char| !character.is_ascii_alphanumeric() && !"_-./*".contains(character);
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && !text.contains(is_mark)
+        && !["true", "false", "null", "yes", "no", "on", "off"].contains(&text)
+}

@@ -36,18 +36,18 @@ fn silence_means_the_defaults() {
 
 #[test]
 fn the_template_says_the_defaults() {
-    assert_eq!(parsed(TEMPLATE), Config::default());
-    let stated = uncommented(TEMPLATE);
+    assert_eq!(parsed(&template()), Config::default());
+    let stated = uncommented(&template());
     let config = parsed(&stated);
     let default = Config { scope: config.scope.clone(), store: config.store.clone(), ..Config::default() };
     assert_eq!(
         (config.scope.as_deref(), config.store.as_ref().map(Secret::expose)),
         (Some("default"), Some("sqlite:.rota/rota.db"))
     );
-    assert_eq!(Config { policy: PolicyWords::default(), named: BTreeSet::new(), ..config.clone() }, default);
+    assert_eq!(Config { policy: PolicyKeys::default(), named: BTreeSet::new(), ..config.clone() }, default);
     assert_eq!(config.apply_to(&Policy::default()).unwrap(), Policy::default());
-    for word in policy_words::WORDS {
-        assert!(config.policy.value(word).is_some(), "{} is not in the template", word.path);
+    for key in policy_keys::POLICY_KEYS {
+        assert!(config.policy.value(key).is_some(), "{} is not in the template", key.path);
     }
 }
 
@@ -256,7 +256,7 @@ fn what_cannot_be_meant_is_refused_with_its_path() {
     }
     for text in ["scope: a\nscope: b\n", "loops: {ralph: {run: a, run: b}}", "a: [", "a: &x [*x]"] {
         let error = Config::parse(text).unwrap_err();
-        assert!(matches!(error, KeyError::NotYaml { .. }), "{text}: {error}");
+        assert!(matches!(error, ParseError::NotYaml { .. }), "{text}: {error}");
     }
 }
 
@@ -346,4 +346,101 @@ fn the_gateway() {
         let error = Config::parse(text).unwrap_err().to_string();
         assert!(error.starts_with(problem), "{text}: {error}");
     }
+}
+
+/// Whole documents of every kind.
+fn documents() -> Vec<String> {
+    let quickstart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart/rota.yml");
+    vec![
+        uncommented(&template()),
+        examples(&template()),
+        std::fs::read_to_string(quickstart).unwrap(),
+        "rate-limit: {max-backoff-secs: 200}\nconcurrency:\nloops: {mine: {run: a, timeout-secs: false}, other: }\n\
+         scheduler: {priority: {mine: 5, starvation_guard_minutes: false}}\n\
+         queues: {runs: {max_concurrent: 5, max-attempts: null, leaseTtlMs: 9, backoff: {base_ms: 5}}}\n"
+            .to_owned(),
+    ]
+}
+
+/// The fragments that the guides show.
+fn fragments() -> Vec<String> {
+    let guides = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides")).unwrap();
+    let texts = guides.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap());
+    let fragments = |text: String| -> Vec<String> {
+        let blocks = text.split("\n```yaml\n").skip(1);
+        // One that is indented is a part of the section that its page is about.
+        let whole = |block: &str| match block.starts_with(' ') {
+            true => format!("supervisor:\n{block}"),
+            false => block.to_owned(),
+        };
+        blocks.map(|block| whole(block.split("\n```").next().unwrap())).collect()
+    };
+    texts.flat_map(fragments).collect()
+}
+
+/// The examples of the template, which are indented by five.
+fn examples(text: &str) -> String {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("#     "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_schema_accepts_and_refuses_what_reading_does() {
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    compiler.add_resource("rota.schema.json", Config::schema()).unwrap();
+    let index = compiler.compile("rota.schema.json", &mut schemas).unwrap();
+    let accepts = |text: &str| {
+        let document: serde_json::Value = serde_yaml_ng::from_str(text).unwrap();
+        schemas.validate(&document, index).is_ok()
+    };
+    let fragments = fragments();
+    assert!(fragments.len() > 8, "{}", fragments.len());
+    let documents = documents();
+    documents.iter().for_each(|text| drop(parsed(text)));
+    for text in documents.iter().chain(&fragments) {
+        assert!(accepts(text), "{text}");
+    }
+    // What a schema cannot say well: two keys at once, names, and texts of a form of their own.
+    let only_reading_finds = [
+        "does not go with",
+        "is empty",
+        "names no program",
+        "names that begin with",
+        "cannot be the name",
+        "needs ",
+        "must be",
+        "differs from",
+        "both mean one thing",
+        "say different things",
+        "per_type.rlph: unknown key",
+    ];
+    for (text, message) in
+        REFUSED.iter().filter(|(text, _)| !text.starts_with("1:") && !text.contains(".nan"))
+    {
+        let is_found = !only_reading_finds.iter().any(|words| message.contains(words));
+        assert_eq!(accepts(text), !is_found, "{text}: {message}");
+    }
+}
+
+#[test]
+fn every_key_is_described() {
+    use rota_core::shape::Key;
+    fn undescribed(path: &str, keys: &[Key], found: &mut Vec<String>) {
+        for key in keys {
+            let path = format!("{path}.{}", key.name);
+            undescribed(&path, key.shape.keys(), found);
+            if !key.about.ends_with('.') || key.about.contains('\n') {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    undescribed("", keys::TOP, &mut found);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn the_table_has_the_defaults_of_the_gateway() {
+    let section = parsed("gateway: {}").gateway.unwrap();
+    assert_eq!(section, GatewaySection::default());
 }

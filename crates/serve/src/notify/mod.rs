@@ -23,7 +23,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use hooks::{BadHook, Hook, Topic, Way, read};
+pub use hooks::{Hook, Way, read};
+pub use rota_core::notify::Topic;
 
 use crate::http::Cycles;
 use rota_net::Target;

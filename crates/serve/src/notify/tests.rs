@@ -86,7 +86,8 @@ impl Told {
             .as_array_mut()
             .unwrap_or_else(|| panic!("a list"))
             .push(json!({"on": ["failed"], "url": url}));
-        let hooks = read(&section, |_| Some("hush".to_owned())).unwrap_or_else(|error| panic!("{error}"));
+        let hooks =
+            read(&(&section).into(), |_| Some("hush".to_owned())).unwrap_or_else(|error| panic!("{error}"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap_or_else(|error| panic!("{error}"));
         let stop = CancellationToken::new();
