@@ -52,6 +52,8 @@ pub(super) struct Fetched {
     pub ready: Option<ReadyHeads>,
     /// The blocks of all upstreams.
     pub blocks: Option<Vec<BlockRow>>,
+    /// The children of a task of a scope.
+    children: Option<(String, TaskId, Vec<Row>)>,
 }
 
 /// Answers for tasks of one scope; none for an id that does not exist.
@@ -123,11 +125,6 @@ impl Heads {
 impl Fetched {
     pub fn settlement(&self, scope: &str, list: &[TaskId]) -> Option<Vec<SettlementRow>> {
         self.settlement.get(scope, list)
-    }
-
-    /// The counts of blockers that are not done change.
-    pub fn forget_settlement(&mut self) {
-        self.settlement = ById::default();
     }
 
     /// Keeps the parents of heads.
@@ -285,11 +282,22 @@ impl Fetched {
         rows.into_iter().map(|(row, _)| row).collect()
     }
 
+    pub fn keep_children(&mut self, scope: &str, parent: &TaskId, rows: Vec<Row>) {
+        self.children = Some((scope.to_owned(), parent.clone(), rows));
+    }
+
+    /// The children of a task, if they were read and none was written since.
+    pub fn children(&mut self, scope: &str, parent: &TaskId) -> Option<Vec<Row>> {
+        let (_, _, rows) = self.children.take_if(|(of, kept, _)| of == scope && kept == parent)?;
+        Some(rows)
+    }
+
     /// A task was inserted.
     pub fn note_insert(&mut self, task: &Task, standing: &Standing) {
         if standing.stage == Stage::Ready || task.parent.is_some() {
             self.ready = None;
         }
+        self.children = None;
         if standing.stage == Stage::Ready {
             self.heads = None;
         }
@@ -300,6 +308,9 @@ impl Fetched {
     /// A task was updated: drops every answer that it may have been part of, or may be part of now.
     pub fn note_update(&mut self, old: &Task, next: &Task, standing: &Standing) {
         self.forget_task(next);
+        if old.parent != next.parent {
+            self.children = None;
+        }
         if next.lease_expires_at.is_some_and(|at| at <= next.updated_at) {
             self.expired = None;
         }
@@ -331,6 +342,9 @@ impl Fetched {
         }
         if self.heads.as_ref().is_some_and(|heads| heads.rows.iter().any(is_it)) {
             self.heads = None;
+        }
+        if self.children.as_ref().is_some_and(|(.., rows)| rows.iter().any(is_it)) {
+            self.children = None;
         }
     }
 }

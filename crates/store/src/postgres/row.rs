@@ -8,7 +8,7 @@ use tokio_postgres::types::FromSql;
 
 use super::value::Value;
 use crate::fault::Fault;
-use crate::tx::{Blocker, Row, Standing};
+use crate::tx::{Blocker, Row, Standing, UsageRow};
 use crate::upkeep::Kept;
 
 type Read<T> = Result<T, Fault>;
@@ -259,5 +259,22 @@ pub(super) fn event(row: &PgRow) -> Read<Event> {
         fence: optional_unsigned(row, 9)?.map(Fence::new),
         policy: get(row, 10)?,
         data,
+    })
+}
+
+/// What a task used of a model on a day.
+pub(super) fn usage(row: &PgRow) -> Result<UsageRow, Fault> {
+    Ok(UsageRow {
+        scope: get(row, 0)?,
+        task: get(row, 1)?,
+        day: get(row, 2)?,
+        upstream: get(row, 3)?,
+        model: get(row, 4)?,
+        requests: unsigned(row, 5)?,
+        input_tokens: unsigned(row, 6)?,
+        output_tokens: unsigned(row, 7)?,
+        cache_read_tokens: unsigned(row, 8)?,
+        wait_ms: unsigned(row, 9)?,
+        spend_nanos: unsigned(row, 10)?,
     })
 }

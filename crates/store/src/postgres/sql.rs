@@ -366,7 +366,6 @@ pub const EDGES: &str =
 pub const ADD_EDGE: &str =
     "INSERT INTO edges (scope, task, blocker) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
 pub const REMOVE_EDGE: &str = "DELETE FROM edges WHERE scope = $1 AND task = $2 AND blocker = $3";
-pub const HAS_DEPENDENTS: &str = "SELECT 1 FROM edges WHERE scope = $1 AND blocker = $2 LIMIT 1";
 pub const SHIFT_DEPENDENTS: &str = "UPDATE tasks SET open_blockers = open_blockers + $3 \
      WHERE scope = $1 AND id = ANY (ARRAY(SELECT e.task FROM edges e WHERE e.scope = $1 AND e.blocker = $2))";
 
@@ -449,6 +448,7 @@ pub fn served() -> Vec<(&'static str, String, &'static str)> {
         ("TASKS_LOCKED", TASKS_LOCKED, "tasks_scope_id_key"),
         ("TASKS_BY_SEQ", TASKS_BY_SEQ, "tasks_pkey"),
         ("CHILDREN", CHILDREN, "tasks_children"),
+        ("CHILDREN_LOCKED", CHILDREN_LOCKED, "tasks_children"),
         ("DEPENDENTS", DEPENDENTS, "edges_blocker"),
         ("LOCK_DEPENDENTS", LOCK_DEPENDENTS, "edges_blocker"),
         ("EXPIRED", EXPIRED, "tasks_active"),
@@ -474,7 +474,6 @@ pub fn served() -> Vec<(&'static str, String, &'static str)> {
         ("LINKS, blockers", LINKS, "edges_pkey"),
         ("BLOCKERS", BLOCKERS, "edges_pkey"),
         ("EDGES", EDGES, "edges_pkey"),
-        ("HAS_DEPENDENTS", HAS_DEPENDENTS, "edges_blocker"),
         ("SHIFT_DEPENDENTS", SHIFT_DEPENDENTS, "tasks_scope_id_key"),
         ("EVENTS", EVENTS, "journal_pkey"),
         ("TASK_EVENTS", TASK_EVENTS, "journal_task"),

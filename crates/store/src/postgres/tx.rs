@@ -233,8 +233,10 @@ impl Tx for PostgresTx {
 
     async fn task(&mut self, scope: &str, id: &TaskId) -> Result<Option<Row>, Fault> {
         // A row to be settled is locked, and dropped here as soon as it is written.
-        if let Some(mut rows) = self.fetched.settlement(scope, std::slice::from_ref(id)) {
-            return Ok(rows.pop().map(|found| found.row));
+        // One that did not exist may have been added since.
+        let locked = self.fetched.settlement(scope, std::slice::from_ref(id)).unwrap_or_default();
+        if let Some(found) = locked.into_iter().next() {
+            return Ok(Some(found.row));
         }
         let text = if self.writes() { sql::TASK_LOCKED } else { sql::TASK };
         self.one(text, &[&scope, &id.as_str()]).await?.as_ref().map(row::task).transpose()
@@ -360,21 +362,31 @@ impl Tx for PostgresTx {
     }
 
     async fn shift_dependents(&mut self, scope: &str, blocker: &TaskId, by: i32) -> Result<Vec<Row>, Fault> {
-        let blocker = blocker.as_str();
-        if self.one(sql::HAS_DEPENDENTS, &[&scope, &blocker]).await?.is_none() {
-            return Ok(Vec::new());
-        }
-        self.fetched.forget_settlement();
-        self.query(sql::LOCK_DEPENDENTS, &[&scope, &blocker]).await?;
-        self.change(sql::SHIFT_DEPENDENTS, &[&scope, &blocker, &i64::from(by)]).await?;
-        let dependents = self.all(sql::DEPENDENTS, &[&scope, &blocker], row::task).await?;
+        let (id, by) = (blocker.as_str(), i64::from(by));
+        let replies = self
+            .flush(vec![
+                Statement::Rows(sql::LOCK_DEPENDENTS, vec![&scope, &id]),
+                Statement::Count(sql::SHIFT_DEPENDENTS, vec![&scope, &id, &by]),
+                Statement::Rows(sql::DEPENDENTS, vec![&scope, &id]),
+                // A settlement that matters to dependents matters to children too, which are asked for next.
+                Statement::Rows(sql::CHILDREN_LOCKED, vec![&scope, &id]),
+            ])
+            .await?;
+        let mut rows = replies.into_iter().skip(2).map(Reply::rows);
+        let dependents: Vec<Row> =
+            rows.next().unwrap_or_default().iter().map(row::task).collect::<Result<_, _>>()?;
+        let children = rows.next().unwrap_or_default().iter().map(row::task).collect::<Result<_, _>>()?;
         dependents.iter().for_each(|row| self.fetched.forget_task(&row.task));
+        self.fetched.keep_children(scope, blocker, children);
         Ok(dependents)
     }
 
     async fn children(&mut self, scope: &str, parent: &TaskId) -> Result<Vec<Row>, Fault> {
         if self.fetched.ready.as_ref().is_some_and(|ready| ready.is_childless(scope, parent)) {
             return Ok(Vec::new());
+        }
+        if let Some(rows) = self.fetched.children(scope, parent) {
+            return Ok(rows);
         }
         let text = if self.writes() { sql::CHILDREN_LOCKED } else { sql::CHILDREN };
         self.all(text, &[&scope, &parent.as_str()], row::task).await
@@ -521,7 +533,7 @@ impl Tx for PostgresTx {
     }
 
     async fn usage(&mut self, filter: &UsageFilter) -> Result<Vec<UsageRow>, Fault> {
-        self.all(sql::USAGE, &[&filter.scope, &filter.task, &filter.day], usage_row).await
+        self.all(sql::USAGE, &[&filter.scope, &filter.task, &filter.day], row::usage).await
     }
 
     async fn add_gate_token(&mut self, token: &GateTokenRow) -> Result<(), Fault> {
@@ -558,22 +570,6 @@ pub(super) fn block_row(row: &PgRow) -> Result<BlockRow, Fault> {
         hits: row::unsigned(row, 2)?,
         reason: get(row, 3)?,
         updated_at: row::time(row, 4)?,
-    })
-}
-
-fn usage_row(row: &PgRow) -> Result<UsageRow, Fault> {
-    Ok(UsageRow {
-        scope: get(row, 0)?,
-        task: get(row, 1)?,
-        day: get(row, 2)?,
-        upstream: get(row, 3)?,
-        model: get(row, 4)?,
-        requests: row::unsigned(row, 5)?,
-        input_tokens: row::unsigned(row, 6)?,
-        output_tokens: row::unsigned(row, 7)?,
-        cache_read_tokens: row::unsigned(row, 8)?,
-        wait_ms: row::unsigned(row, 9)?,
-        spend_nanos: row::unsigned(row, 10)?,
     })
 }
 

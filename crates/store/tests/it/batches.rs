@@ -8,6 +8,7 @@ use rota_store::intents::Call;
 use rota_store::intents::add::{Add, NewTask};
 use rota_store::intents::batch::{Batch, BatchCall};
 use rota_store::intents::claim::{Claim, Wanted};
+use rota_store::intents::edges::Block;
 use rota_store::intents::iterate::Tasks;
 use rota_store::intents::settle::{Settle, Step, StepAndView};
 use rota_store::memory::MemoryStore;
@@ -337,4 +338,32 @@ async fn a_panic_in_a_batch_leaves_no_caller_without_an_answer() {
     let found = store.perform(&Tasks { call: call(), ids }).await.unwrap();
     assert_eq!(found.len(), 1 + [answers.1.is_ok(), answers.2.is_ok()].iter().filter(|ok| **ok).count());
     store.perform(&add("after")).await.unwrap();
+}
+
+/// A task is released in the batch that settles its blocker: it has no open blocker afterwards, on every store.
+#[test]
+fn a_blocker_settled_in_the_same_batch_counts() {
+    run(async {
+        let folder = quick_folder();
+        let stores = [
+            AnyStore::from(MemoryStore::new()),
+            AnyStore::from(SqliteStore::open(&folder.path().join("rota.db")).unwrap()),
+            AnyStore::from(open(&Server::shared().fresh_url()).await),
+        ];
+        for store in stores {
+            let tasks = ["a", "b"].map(|name| NewTask::new(id(name), "tasks", "Title")).to_vec();
+            store.perform(&Add { call: call(), tasks }).await.unwrap();
+            assert_eq!(store.perform(&claim("tasks", 2)).await.unwrap().len(), 2);
+            store.perform(&Block { call: call(), task: id("b"), by: id("a") }).await.unwrap();
+            let step = |name: &str, which| {
+                let step = Step { id: id(name), command: command(which, held(name, 1)) };
+                BatchCall::Step(StepAndView { call: call(), step, then: None })
+            };
+            let calls = [step("a", 0), step("b", 3)];
+            let answers = store.perform(&Batch { calls: &calls }).await.unwrap();
+            assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+            let granted = store.perform(&claim("tasks", 2)).await.unwrap();
+            assert_eq!(granted.iter().map(|grant| grant.task.id.as_str()).collect::<Vec<_>>(), ["b"]);
+        }
+    });
 }

@@ -247,3 +247,31 @@ fn beginning_loops_locks_their_queue_for_one_round_trip() {
         assert!(counter.take() <= 5, "clock, queue, artifacts, then the lock, then COMMIT");
     });
 }
+
+/// A settlement that dependents or children wait for reads and shifts all of them in one more wait.
+#[test]
+fn a_settlement_with_dependents_waits_for_the_server_three_times() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let counter = Counter::default();
+        let folder = counter.listen(Server::shared().socket_folder());
+        let url = Server::shared().fresh_url();
+        let schema = url.split_once("&schema=").unwrap().1;
+        let url = format!("postgres://rota@/postgres?host={}&schema={schema}", folder.path().display());
+        let store = PostgresStore::open(&url).await.unwrap();
+        let mut trips = 0;
+        // Statements are prepared at their third use.
+        for round in 0..4 {
+            add(&store, &format!("a{round}")).await;
+            let mut blocked = NewTask::new(id(&format!("z{round}")), "other", "Title");
+            blocked.deps = vec![id(&format!("a{round}"))];
+            store.perform(&Add { call: call(), tasks: vec![blocked] }).await.unwrap();
+            let granted = store.perform(&claim("w", 60_000)).await.unwrap().remove(0);
+            counter.take();
+            let done = step(&granted.task, |caller| Command::Done { caller, result: None });
+            store.perform(&done).await.unwrap();
+            trips = counter.take();
+        }
+        assert_eq!(trips, 3, "what there is, dependents and children, writes and COMMIT");
+    });
+}
