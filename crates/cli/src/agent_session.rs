@@ -4,7 +4,6 @@
 //! given (`--agent`, `ROTA_AGENT`) goes first: `rota work` and `rota up` name their agents themselves.
 
 use crate::args::{Cli, Command};
-use crate::errors::CliResult;
 use crate::locate::variable;
 
 /// An agent, and the variable that has the id of its session.
@@ -12,21 +11,20 @@ const SESSIONS: [(&str, &str); 2] = [("claude", "CLAUDE_CODE_SESSION_ID"), ("cod
 
 /// Names the agent of this call after its session, for commands that an agent runs for itself. `rota up`, `rota work` and
 /// servers outlive the session: its end must not release what they hold.
-pub fn name_agent(cli: &mut Cli) -> CliResult<()> {
+pub fn name_agent(cli: &mut Cli) {
     let is_agents = match &cli.command {
         Some(Command::Task(_) | Command::Why(_) | Command::Prime) => true,
         Some(Command::Mcp(args)) => !args.http,
         _ => false,
     };
-    if is_agents && cli.common.agent.is_none() && variable("ROTA_AGENT")?.is_none() {
-        for (client, name) in SESSIONS {
-            if let Some(session) = variable(name)?.filter(|session| is_plain(session)) {
-                cli.common.agent = Some(agent_name(client, &session));
-                break;
-            }
-        }
+    // A name that cannot be read is refused where it is used.
+    if is_agents && cli.common.agent.is_none() && matches!(variable("ROTA_AGENT"), Ok(None)) {
+        let named = |(client, name): (&str, &str)| {
+            let session = variable(name).ok().flatten().filter(|session| is_plain(session));
+            session.map(|session| agent_name(client, &session))
+        };
+        cli.common.agent = SESSIONS.into_iter().find_map(named);
     }
-    Ok(())
 }
 
 /// The agent name of a session.

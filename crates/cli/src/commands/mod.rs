@@ -37,29 +37,12 @@ use crate::{agent_session, output};
 
 /// Reads the command line and does what it says.
 pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
-    let mut cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            output::print(&error.render().to_string())?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(error) => {
-            let said = CliError::from_clap(&error, arguments);
-            let noun = command_path(arguments).into_iter().next();
-            if noun.as_deref() == Some("hook") {
-                // Written by another version of `rota setup`.
-                return Ok(ExitCode::SUCCESS);
-            }
-            let one_line = noun.is_some_and(|noun| noun == "sched" || noun == "queue");
-            return Err(if one_line { said.with_example(&error).in_one_line() } else { said });
-        }
-    };
-    let _entered = crate::start_runtime(cli.command.as_ref())?;
+    let Some(mut cli) = parsed(arguments)? else { return Ok(ExitCode::SUCCESS) };
     if !matches!(cli.command, Some(Command::Prime | Command::Hook(_))) {
         // A warning that cannot be written is no reason to stop.
         rota_store::send_warnings_to(|text| drop(output::warn(text)));
     }
-    agent_session::name_agent(&mut cli)?;
+    agent_session::name_agent(&mut cli);
     match cli.command {
         Some(Command::Task(task)) => task::run(&cli.common, task),
         Some(Command::Queue(args)) => control::queue(&cli.common, args).map_err(CliError::in_one_line),
@@ -112,6 +95,25 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Config(args)) => config::run(&cli.common, &args),
         Some(Command::Completions { shell }) => completions::run(&shell),
         None => Err(CliError::Usage { message: "missing command".into(), usage: Some(help_of(&[])) }),
+    }
+}
+
+/// The command line; none where there is nothing left to do.
+fn parsed(arguments: &[OsString]) -> CliResult<Option<Cli>> {
+    let error = match Cli::try_parse_from(arguments) {
+        Ok(cli) => return Ok(Some(cli)),
+        Err(error) => error,
+    };
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        output::print(&error.render().to_string())?;
+        return Ok(None);
+    }
+    let said = CliError::from_clap(&error, arguments);
+    match command_path(arguments).first().map(String::as_str) {
+        // Written by another version of `rota setup`.
+        Some("hook") => Ok(None),
+        Some("sched" | "queue") => Err(said.with_example(&error).in_one_line()),
+        _ => Err(said),
     }
 }
 

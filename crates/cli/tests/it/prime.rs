@@ -3,8 +3,6 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use expect_test::expect;
-
 use crate::support::Lab;
 
 const SESSION: &str = "0b5c";
@@ -37,16 +35,22 @@ fn status(lab: &Lab, id: &str) -> String {
 #[test]
 fn tells_an_agent_who_it_is_and_what_it_holds() {
     let lab = Lab::new();
-    lab.check(
-        "task create fix-login 'Fix the login' -p 0
-        task create write-docs 'Write the docs'
-        prime --agent a1
-        task claim --agent a1 --now 2026-01-01T00:00:00Z --lease 600
-        prime --agent a1
-        task done fix-login --agent a1
-        task delete write-docs",
-        expect![[r#""#]],
+    lab.line("task create fix-login 'Fix the login' -p 0").ok();
+    lab.line("task create write-docs 'Write the docs'").ok();
+    let text = lab.line("prime --agent a1").ok();
+    let next = "Next:\n- fix-login \"Fix the login\"\n- write-docs \"Write the docs\"\n\nFour verbs";
+    assert!(
+        text.starts_with("# Rota: the tasks of this project\nYou are a1.\nYou hold no task.\n"),
+        "{text}"
     );
+    assert!(text.contains(next), "{text}");
+    lab.line("task claim --agent a1").ok();
+    let text = lab.line("prime --agent a1").ok();
+    assert!(text.contains("You hold:\n- fix-login \"Fix the login\" until 2"), "{text}");
+    assert!(text.contains("Next:\n- write-docs \"Write the docs\"\n\n"), "{text}");
+    assert!(lab.line("prime --agent a2").ok().contains("\nYou hold no task.\n"));
+    lab.line("task done fix-login --agent a1").ok();
+    lab.line("task delete write-docs").ok();
     let ran = lab.line("prime").ok();
     assert!(ran.contains("\nYou hold no task.\nNothing is eligible now.\n"), "{ran}");
 }

@@ -46,7 +46,93 @@ fn writes_checks_and_removes() {
         setup claude --remove
         setup claude --check
         setup agents-md --remove --json",
-        expect![[r#""#]],
+        expect![[r#"
+            $ setup claude --check
+            missing  CLAUDE.md
+            missing  .mcp.json
+            missing  .claude/settings.json
+            [2]
+            $ setup claude
+            created   CLAUDE.md
+            created   .mcp.json
+            created   .claude/settings.json
+            $ setup claude
+            unchanged CLAUDE.md
+            unchanged .mcp.json
+            unchanged .claude/settings.json
+            $ setup claude --check
+            current  CLAUDE.md
+            current  .mcp.json
+            current  .claude/settings.json
+            $ setup claude --check --json
+            {
+              "schemaVersion": 1,
+              "client": "claude",
+              "state": "current",
+              "files": [
+                {
+                  "file": "CLAUDE.md",
+                  "state": "current"
+                },
+                {
+                  "file": ".mcp.json",
+                  "state": "current"
+                },
+                {
+                  "file": ".claude/settings.json",
+                  "state": "current"
+                }
+              ]
+            }
+            $ setup codex --check
+            missing  AGENTS.md
+            missing  .codex/config.toml
+            missing  .codex/hooks.json
+            [2]
+            $ setup agents-md
+            created   AGENTS.md
+            $ setup codex --check --json
+            {
+              "schemaVersion": 1,
+              "client": "codex",
+              "state": "stale",
+              "files": [
+                {
+                  "file": "AGENTS.md",
+                  "state": "current"
+                },
+                {
+                  "file": ".codex/config.toml",
+                  "state": "missing"
+                },
+                {
+                  "file": ".codex/hooks.json",
+                  "state": "missing"
+                }
+              ]
+            }
+            [3]
+            $ setup claude --remove
+            deleted   CLAUDE.md
+            deleted   .mcp.json
+            deleted   .claude/settings.json
+            $ setup claude --check
+            missing  CLAUDE.md
+            missing  .mcp.json
+            missing  .claude/settings.json
+            [2]
+            $ setup agents-md --remove --json
+            {
+              "schemaVersion": 1,
+              "client": "agents-md",
+              "files": [
+                {
+                  "file": "AGENTS.md",
+                  "change": "deleted"
+                }
+              ]
+            }
+        "#]],
     );
 }
 
@@ -56,7 +142,20 @@ fn refuses_what_it_does_not_know() {
         "setup
         setup cursor
         setup claude --check --remove",
-        expect![[r#""#]],
+        expect![[r#"
+            $ setup
+            ! error: missing agent: claude, codex or agents-md
+            ! Usage: rota setup [OPTIONS] [agent]
+            [1]
+            $ setup cursor
+            ! error: unknown agent 'cursor' (known: claude, codex or agents-md)
+            ! Usage: rota setup [OPTIONS] [agent]
+            [1]
+            $ setup claude --check --remove
+            ! error: --check and --remove are mutually exclusive
+            ! Usage: rota setup [OPTIONS] [agent]
+            [1]
+        "#]],
     );
 }
 
@@ -104,7 +203,14 @@ fn one_file_that_cannot_be_edited_leaves_all_untouched() {
     lab.check(
         "setup claude
         setup claude --check",
-        expect![[r#""#]],
+        expect![[r#"
+            $ setup claude
+            ! error: .claude/settings.json is not valid JSON (key must be a string at line 1 column 3); nothing was changed
+            [1]
+            $ setup claude --check
+            ! error: .claude/settings.json is not valid JSON (key must be a string at line 1 column 3); nothing was changed
+            [1]
+        "#]],
     );
     assert_eq!(files(lab.path()), before);
 }

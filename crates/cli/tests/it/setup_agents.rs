@@ -83,12 +83,9 @@ fn check_tasks(lab: &Lab, agent: &str, told: &str) {
     let tasks = tasks["tasks"].as_array().unwrap();
     assert_eq!(tasks.len(), 4, "{tasks:?}\n{told}");
     assert!(tasks.iter().all(|task| task["status"] == "done"), "{tasks:?}\n{told}");
-    let log = lab.line("log --json").json();
-    let events = log["events"].as_array().unwrap();
-    let claims = events.iter().filter(|event| event["verb"] == "claimed" || event["type"] == "claimed");
-    let mut actors: Vec<&str> = claims.filter_map(|event| event["actor"].as_str()).collect();
-    actors.dedup();
-    assert!(actors.len() == 1 && actors[0].starts_with(agent), "{actors:?}");
+    let mut agents: Vec<&str> = tasks.iter().filter_map(|task| task["assignee"].as_str()).collect();
+    agents.dedup();
+    assert!(agents.len() == 1 && agents[0].starts_with(agent), "{agents:?}");
 }
 
 /// The instructions of the managed section and the text of `rota prime` reached the model, and the last claim its refusal.
