@@ -7,9 +7,12 @@ use std::time::Instant;
 
 use rota_store::sqlite::SqliteStore;
 use rota_testbed::block_on;
-use rota_verbs::claim::{Claim, Terms, claim};
-use rota_verbs::peek::{Peek, peek};
-use rota_verbs::{Context, Payload, settle, why};
+use rota_verbs::claim::ClaimTask;
+use rota_verbs::input::{Id, read};
+use rota_verbs::peek::PeekTasks;
+use rota_verbs::settle::FinishTask;
+use rota_verbs::why::ExplainTask;
+use rota_verbs::{Context, Payload, Verb};
 use serde_json::{Value, json};
 
 use crate::Result;
@@ -77,20 +80,19 @@ fn task(round: usize) -> Result<String> {
 }
 
 fn in_process(cx: &Context, verb: &str, round: usize) -> Result<f64> {
-    let id = task(round)?;
+    let id: Id = task(round)?.parse()?;
     let start = Instant::now();
     let text = match verb {
-        "peek" => {
-            let input = Peek { queue: "tasks".to_owned(), limit: 5, specs: None };
-            Payload::new(block_on(peek(cx, input))?).to_text()
-        }
-        "why" => Payload::new(block_on(why::why(cx, &id))?).to_text(),
+        "peek" => Payload::new(block_on(read::<PeekTasks>("{}")?.run(cx))?).to_text(),
+        "why" => Payload::new(block_on(ExplainTask { id }.run(cx))?).to_text(),
         "claim" => {
-            let terms = Terms { queue: "tasks".to_owned(), ..Terms::default() };
-            let input = Claim { id: Some(id), terms };
-            Payload::new(block_on(claim(cx, input))?.ok_or("nothing to claim")?).to_text()
+            let input = ClaimTask { id: Some(id), ..read("{}")? };
+            Payload::new(block_on(input.run(cx))?).to_text()
         }
-        _ => Payload::new(block_on(settle::done(cx, &id, None, None))?).to_text(),
+        _ => {
+            let input: FinishTask = read(&format!("{{\"id\":\"{}\"}}", id.into_inner()))?;
+            Payload::new(block_on(input.run(cx))?).to_text()
+        }
     };
     let time = micros(start.elapsed());
     drop(text);

@@ -8,8 +8,9 @@ use crate::options::{Options, print_machine};
 use crate::stats::median;
 use rota_store::sqlite::SqliteStore;
 use rota_testbed::block_on;
-use rota_verbs::Context;
-use rota_verbs::plan_sync::{PlanSync, plan_sync};
+use rota_verbs::input::read;
+use rota_verbs::plan_sync::SyncPlan;
+use rota_verbs::{Context, Verb};
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<()> {
@@ -46,10 +47,9 @@ fn plan(lines: usize) -> Result<String> {
 }
 
 fn sync(cx: &Context, plan: &str, inserted: usize) -> Result<f64> {
-    let input =
-        PlanSync { input: plan.as_bytes().to_vec(), queue: "tasks".to_owned(), ..PlanSync::default() };
+    let input = SyncPlan { plan: plan.to_owned(), ..read("{\"plan\":\"\"}")? };
     let start = Instant::now();
-    let synced = block_on(plan_sync(cx, input))?;
+    let synced = block_on(input.run(cx))?;
     let seconds = start.elapsed().as_secs_f64();
     if (synced.inserted, synced.updated, synced.deleted) != (inserted, 0, 0) {
         return Err(format!("unexpected counts: {synced:?}").into());

@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use rota_store::sqlite::SqliteStore;
 use rota_testbed::block_on;
-use rota_verbs::create::{Create, create};
+use rota_verbs::create::CreateTask;
+use rota_verbs::input::read;
 use rota_verbs::overview::page;
-use rota_verbs::{Context, Payload, show};
+use rota_verbs::show::ShowTask;
+use rota_verbs::{Context, Payload, Verb};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 
@@ -73,7 +75,10 @@ impl Asked {
 
     fn in_process(self, cx: &Context, at: usize) -> Result<String> {
         Ok(match self {
-            Self::Task => Payload::new(block_on(show::show(cx, backlog::id(at)?.as_str(), false))?).to_text(),
+            Self::Task => {
+                let input = ShowTask { id: backlog::id(at)?.into(), with_deps: false };
+                Payload::new(block_on(input.run(cx))?).to_text()
+            }
             Self::Page => Payload::new(block_on(page(cx, at as u64, PAGE))?).to_text(),
         })
     }
@@ -162,9 +167,8 @@ fn listeners(options: &Options, cx: &Context, server: &Server) -> Result<()> {
     std::thread::sleep(Duration::from_secs(1));
     let (before, start) = (processor_seconds(server.pid)?, Instant::now());
     for at in 0..seconds * 100 {
-        let task =
-            Create { id: format!("e{at}"), title: "T".into(), queue: "tasks".into(), ..Create::default() };
-        block_on(create(cx, task))?;
+        let task: CreateTask = read(&format!("{{\"id\":\"e{at}\",\"title\":\"T\"}}"))?;
+        block_on(task.run(cx))?;
         let due = Duration::from_millis(10) * u32::try_from(at + 1)?;
         std::thread::sleep(due.saturating_sub(start.elapsed()));
     }

@@ -1,15 +1,32 @@
-//! The command line, as one definition: parsing, help and completions come from it.
-//!
-//! Values are taken as text and checked by the commands, so that the messages are those of the contract.
+//! The command line, as one definition: parsing, help and completions come from it. The flags of a verb are the fields of
+//! its input type in `rota-verbs`, and its help is their doc comments; here is only what the command line adds.
 #![allow(rustdoc::invalid_html_tags, reason = "the comments are the help text")]
 
 use clap::{Args, Parser, Subcommand};
 use rota_store::Secret;
+use rota_verbs::agent::{DeregisterAgent, ListAgents};
+use rota_verbs::attempts::ShowAttempts;
+use rota_verbs::block::{BlockTask, UnblockTask};
+use rota_verbs::claim::ClaimTask;
+use rota_verbs::create::CreateTask;
+use rota_verbs::delete::DeleteTasks;
+use rota_verbs::deps::ShowDeps;
+use rota_verbs::input::Id;
+use rota_verbs::list::ListTasks;
+use rota_verbs::log::ReadJournal;
+use rota_verbs::peek::PeekTasks;
+use rota_verbs::plan_status::CountTasks;
+use rota_verbs::plan_sync::SyncPlan;
+use rota_verbs::prune::PruneStore;
+use rota_verbs::renew::RenewTask;
+use rota_verbs::settle::{FailTask, FinishTask, ParkTask, ReleaseTask};
+use rota_verbs::show::ShowTask;
+use rota_verbs::step::{PauseTask, ResetTask, ResumeTask, UndeleteTask};
+use rota_verbs::update::UpdateTask;
+use rota_verbs::why::ExplainTask;
 
 use crate::args_control::{ImportArgs, PolicyArgs, QueueArgs, SchedArgs};
 use crate::args_loops::{DebugArgs, LoopArgs};
-use crate::args_settle::{DoneArgs, FailArgs, ParkArgs, RenewArgs};
-use crate::args_update::UpdateArgs;
 
 /// Whose turn is it, why (not) this one, may it call the model now.
 #[derive(Parser)]
@@ -100,12 +117,7 @@ pub enum Command {
     Issue(crate::args_supervise::IssueArgs),
     /// Take issues from a tracker in governed cycles
     Supervise(crate::args_supervise::SuperviseArgs),
-    /// Explain why a task runs, or not
-    ///
-    /// Prints every check with its verdict, the score, the position and what would free it.
-    ///
-    /// Example: rota why fix-login
-    Why(IdArg),
+    Why(ExplainTask),
     /// Serve the verbs as MCP tools, for agents that speak it
     ///
     /// On standard input and output, for an agent that starts the server itself; with --http for any number of
@@ -128,16 +140,7 @@ pub enum Command {
     ///
     /// Works on the store or on a rota serve. Keys are on the screen; ? shows all of them.
     Top,
-    /// Read the journal: every change, in order
-    ///
-    /// Example: rota log --task fix-login -n 20
     Log(LogArgs),
-    /// Look through the store, say what is wrong, repair what is derived
-    ///
-    /// Checks the schema, the database's own integrity, the count of blockers, what is derived from each task, edges
-    /// and leases, and that the journal folds to the tables. Exit 1 when something is wrong.
-    ///
-    /// Example: rota doctor --fix
     Doctor(crate::args_control::DoctorArgs),
     /// Write everything the store remembers as lines of JSON
     ///
@@ -158,13 +161,7 @@ pub enum Command {
     ///
     /// Example: rota backup rota-backup.db
     Backup(FileArg),
-    /// Take out old finished tasks and the old part of the journal
-    ///
-    /// Done, failed, invalidated and deleted tasks go, unless another waits for them or is their child. Old events of
-    /// tasks that stay are told by one snapshot. A task added again under a pruned id goes on from its last fence.
-    ///
-    /// Example: rota prune --older-than 30d --dry-run
-    Prune(PruneArgs),
+    Prune(PruneStore),
     /// Bring the store's schema up to date
     ///
     /// For a role that may, where the role of the agents may not. Exit 1 when --status finds something pending.
@@ -250,16 +247,6 @@ pub struct FileArg {
 }
 
 #[derive(Args, Debug)]
-pub struct PruneArgs {
-    /// What did not change for so long: 30d, 12h, 45m
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
-    pub older_than: String,
-    /// Say what would go, change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-#[derive(Args, Debug)]
 pub struct MigrateArgs {
     /// Say where the schema stands, change nothing
     #[arg(long)]
@@ -271,12 +258,8 @@ pub struct MigrateArgs {
 
 #[derive(Args, Debug)]
 pub struct LogArgs {
-    /// Only this task's events
-    #[arg(long, value_name = "ID")]
-    pub task: Option<String>,
-    /// Only the newest N events
-    #[arg(short = 'n', long = "limit", value_name = "N", allow_hyphen_values = true)]
-    pub limit: Option<String>,
+    #[command(flatten)]
+    pub input: ReadJournal,
     /// Go on with what happens from now on
     #[arg(short, long)]
     pub follow: bool,
@@ -296,129 +279,30 @@ pub struct TaskArgs {
     pub command: Option<TaskCommand>,
 }
 
-/// A queue other than `tasks`.
-#[derive(Args, Debug, Clone, Default)]
-pub struct QueueArg {
-    /// Which queue
-    #[arg(long, value_name = "QUEUE", default_value = "tasks")]
-    pub queue: String,
-}
-
-#[derive(Args, Debug, Clone, Default)]
-pub struct IdArg {
-    /// The task
-    #[arg(value_name = "id")]
-    pub id: String,
-}
-
-#[derive(Args, Debug, Clone, Default)]
-pub struct OptionalIdArg {
-    /// The task
-    #[arg(value_name = "id")]
-    pub id: Option<String>,
-}
-
-#[derive(Args, Debug, Clone, Default)]
-pub struct SpecsArg {
-    /// Only specs that match one of these comma-separated globs
-    #[arg(long, value_name = "GLOBS")]
-    specs: Option<String>,
-}
-
-impl SpecsArg {
-    /// The globs; an empty list is none given.
-    pub fn given(self) -> Option<String> {
-        rota_verbs::input::globs(self.specs)
-    }
-}
-
 #[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once per process")]
 pub enum TaskCommand {
-    /// Add an open task
-    ///
-    /// Example: rota task create fix-login "Fix the login" -p 1 --deps setup-db
-    Create(CreateArgs),
-    /// Show the top claimable tasks, then all active ones; reads only
-    ///
-    /// Example: rota task peek -n 3
-    Peek(PeekArgs),
-    /// Claim the next task, or one by id
-    ///
-    /// Exit 2 when nothing is eligible. Example: rota task claim --agent a1 --lease 900
-    Claim(ClaimArgs),
-    /// Extend the lease of a task
-    ///
-    /// Example: rota task renew fix-login --agent a1
-    Renew(RenewArgs),
-    /// Settle a task as done; --next also claims the next one
-    ///
-    /// With --next, prints the claim after the settlement; exit 0 also when nothing is eligible. Example: rota task done
-    /// fix-login --agent a1 --result '{"commit":"3f2c1a"}' --next
-    Done(DoneArgs),
-    /// Settle a task as failed: an attempt is counted
-    ///
-    /// Example: rota task fail fix-login --agent a1 --reason "tests do not pass"
-    Fail(FailArgs),
-    /// Give a task back; nothing is counted
-    ///
-    /// Example: rota task release fix-login --agent a1
-    Release(IdArg),
-    /// Park a task for a person
-    ///
-    /// Example: rota task park fix-login --reason "needs a key"
-    Park(ParkArgs),
-    /// Open a parked, failed or invalidated task with its attempts forgotten
-    ///
-    /// Example: rota task reset fix-login
-    Reset(IdArg),
-    /// Hold a task back; a lease on it ends
-    ///
-    /// Example: rota task pause fix-login
-    Pause(IdArg),
-    /// Let a paused task go on
-    ///
-    /// Example: rota task resume fix-login
-    Resume(IdArg),
-    /// Open a deleted task again
-    ///
-    /// Example: rota task undelete fix-login
-    Undelete(IdArg),
-    /// Make a task wait for another
-    ///
-    /// Example: rota task block fix-login --by setup-db
-    Block(EdgeArgs),
-    /// Remove such an edge
-    ///
-    /// Example: rota task unblock fix-login --by setup-db
-    Unblock(EdgeArgs),
-    /// Make the backlog agree with a plan: JSONL on standard input, one transaction
-    ///
-    /// Example: rota task plan-sync < plan.jsonl
-    PlanSync(PlanSyncArgs),
-    /// Count tasks by state
-    ///
-    /// Example: rota task plan-status --specs 'specs/*.md'
-    PlanStatus(PlanStatusArgs),
-    /// List tasks in the order they would run
-    ///
-    /// Example: rota task list --status open,active
+    Create(CreateTask),
+    Peek(PeekTasks),
+    Claim(ClaimTask),
+    Renew(RenewTask),
+    Done(FinishTask),
+    Fail(FailTask),
+    Release(ReleaseTask),
+    Park(ParkTask),
+    Reset(ResetTask),
+    Pause(PauseTask),
+    Resume(ResumeTask),
+    Undelete(UndeleteTask),
+    Block(BlockTask),
+    Unblock(UnblockTask),
+    PlanSync(SyncPlan),
+    PlanStatus(CountTasks),
     List(ListArgs),
-    /// Show one task in full
-    ///
-    /// Example: rota task show fix-login --with-deps
-    Show(ShowArgs),
-    /// Show a task's blockers as a tree
-    ///
-    /// Example: rota task deps fix-login
-    Deps(IdArg),
-    /// Show every attempt at a task
-    ///
-    /// Example: rota task attempts fix-login
-    Attempts(IdArg),
-    /// Change fields of a task that is not done
-    ///
-    /// Example: rota task update fix-login --priority 0
-    Update(UpdateArgs),
+    Show(ShowTask),
+    Deps(ShowDeps),
+    Attempts(ShowAttempts),
+    Update(UpdateTask),
     /// Delete one task, or many
     ///
     /// Example: rota task delete --status parked --category docs
@@ -431,144 +315,24 @@ pub enum TaskCommand {
 }
 
 #[derive(Args, Debug)]
-pub struct CreateArgs {
-    /// Its id
-    #[arg(value_name = "id")]
-    pub id: String,
-    /// One line
-    #[arg(value_name = "title")]
-    pub title: String,
-    /// Priority, lower first [default: the queue's, 2 in tasks]
-    #[arg(short = 'p', long, value_name = "N", allow_hyphen_values = true)]
-    pub priority: Option<String>,
-    /// Category
-    #[arg(short = 'c', long, value_name = "CAT")]
-    pub category: Option<String>,
-    /// Description
-    #[arg(short = 'd', long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub description: Option<String>,
-    /// Steps, a JSON array of texts
-    #[arg(short = 's', long, value_name = "JSON_ARRAY", allow_hyphen_values = true)]
-    pub steps: Option<String>,
-    /// The spec it belongs to
-    #[arg(short = 'r', long = "spec", value_name = "SPEC_REF")]
-    pub spec: Option<String>,
-    /// Free reference
-    #[arg(long = "ref", value_name = "REF")]
-    pub reference: Option<String>,
-    /// Comma-separated ids of tasks that come first
-    #[arg(long, value_name = "a,b")]
-    pub deps: Option<String>,
-    /// Not before this time (RFC 3339)
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub after: Option<String>,
-    #[command(flatten)]
-    pub queue: QueueArg,
-}
-
-#[derive(Args, Debug)]
-pub struct PeekArgs {
-    /// How many claimable tasks
-    #[arg(short = 'n', long = "limit", value_name = "N", default_value = "5", allow_hyphen_values = true)]
-    pub limit: String,
-    #[command(flatten)]
-    pub specs: SpecsArg,
-    #[command(flatten)]
-    pub queue: QueueArg,
-}
-
-#[derive(Args, Debug)]
-pub struct ClaimArgs {
-    #[command(flatten)]
-    pub id: OptionalIdArg,
-    /// How long the lease lasts [default: the policy's, 600 in tasks]
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
-    pub lease: Option<String>,
-    /// Only this category
-    #[arg(long, value_name = "CAT")]
-    pub category: Option<String>,
-    #[command(flatten)]
-    pub specs: SpecsArg,
-    #[command(flatten)]
-    pub queue: QueueArg,
-}
-
-#[derive(Args, Debug)]
-pub struct EdgeArgs {
-    #[command(flatten)]
-    pub id: IdArg,
-    /// The task that comes first
-    #[arg(long, value_name = "ID")]
-    pub by: String,
-}
-
-#[derive(Args, Debug)]
-pub struct PlanSyncArgs {
-    #[command(flatten)]
-    pub specs: SpecsArg,
-    /// Say what would happen, change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    #[command(flatten)]
-    pub queue: QueueArg,
-}
-
-#[derive(Args, Debug)]
-pub struct PlanStatusArgs {
-    #[command(flatten)]
-    pub specs: SpecsArg,
-    #[command(flatten)]
-    pub queue: QueueArg,
-}
-
-#[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only these states, comma-separated
-    #[arg(long, value_name = "csv")]
-    pub status: Option<String>,
-    /// Deleted ones too
-    #[arg(long)]
-    pub all: bool,
-    /// Only this holder's
-    #[arg(long, value_name = "AGENT")]
-    pub assignee: Option<String>,
+    #[command(flatten)]
+    pub input: ListTasks,
     /// As markdown instead of a table
     #[arg(long)]
     pub markdown: bool,
-    #[command(flatten)]
-    pub queue: QueueArg,
-}
-
-#[derive(Args, Debug)]
-pub struct ShowArgs {
-    #[command(flatten)]
-    pub id: IdArg,
-    /// With the results of its blockers
-    #[arg(long)]
-    pub with_deps: bool,
 }
 
 #[derive(Args, Debug)]
 pub struct DeleteArgs {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Option<Id>,
     #[command(flatten)]
-    pub id: OptionalIdArg,
-    /// All in these states, comma-separated
-    #[arg(long, value_name = "csv")]
-    pub status: Option<String>,
-    /// All
-    #[arg(long)]
-    pub all: bool,
+    pub input: DeleteTasks,
     /// Yes, all
     #[arg(long)]
     pub confirm: bool,
-    /// Of those, only this spec's
-    #[arg(long, value_name = "SPEC")]
-    pub spec: Option<String>,
-    /// Of those, only this category's
-    #[arg(long, value_name = "CAT")]
-    pub category: Option<String>,
-    #[command(flatten)]
-    pub queue: QueueArg,
 }
 
 #[derive(Args, Debug)]
@@ -582,12 +346,6 @@ pub struct AgentArgs {
 pub enum AgentCommand {
     /// Register the calling process as an agent and print its id
     Register,
-    /// List running agents
-    List,
-    /// Say that an agent stopped
-    Deregister {
-        /// The agent
-        #[arg(value_name = "agent")]
-        id: String,
-    },
+    List(ListAgents),
+    Deregister(DeregisterAgent),
 }

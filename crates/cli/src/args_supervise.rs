@@ -1,6 +1,9 @@
 //! The command line of the supervisor: `rota supervise`, `rota issue`.
 
 use clap::{Args, Subcommand};
+use rota_verbs::issues::{
+    AddIssue, CloseIssue, CommentIssue, EditIssue, LabelIssue, ListIssues, ReopenIssue, ShowIssue,
+};
 
 /// Runs cycles as the section `supervisor` of rota.yml says: validates governance and surroundings, selects the lowest
 /// open issue that nobody works on, takes its lease, sets the label and reads it back, reports, sleeps.
@@ -50,99 +53,12 @@ pub struct IssueArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum IssueCommand {
-    /// Add an issue and print its number
-    ///
-    /// Example: rota issue add --title "Fix the login" --body "It says 500." --label bug
-    Add(IssueAddArgs),
-    /// List open issues, lowest number first
-    ///
-    /// Example: rota issue list --all
-    List(IssueListArgs),
-    /// Show one issue with its body, labels and comments
-    ///
-    /// Example: rota issue show 3
-    Show(NumberArg),
-    /// Close an issue: it is done, whoever works on it
-    ///
-    /// Example: rota issue close 3
-    Close(NumberArg),
-    /// Open a closed issue again
-    ///
-    /// Example: rota issue reopen 3
-    Reopen(NumberArg),
-    /// Add or remove labels of an issue
-    ///
-    /// The label rota:retry brings a parked issue back. Example: rota issue label 3 --add rota:retry --remove wip
-    Label(IssueLabelArgs),
-    /// Comment on an issue
-    ///
-    /// A comment brings a parked issue back. Example: rota issue comment 3 --body "Use the staging database."
-    Comment(IssueCommentArgs),
-    /// Change the title or the body of an issue
-    ///
-    /// A change brings a parked issue back. Example: rota issue edit 3 --title "Fix the login page"
-    Edit(IssueEditArgs),
-}
-
-#[derive(Args, Debug)]
-pub struct IssueLabelArgs {
-    /// Its number
-    #[arg(value_name = "N", allow_hyphen_values = true)]
-    pub number: String,
-    /// A label to add; may be given several times
-    #[arg(long, value_name = "L", allow_hyphen_values = true)]
-    pub add: Vec<String>,
-    /// A label to remove; may be given several times
-    #[arg(long, value_name = "L", allow_hyphen_values = true)]
-    pub remove: Vec<String>,
-}
-
-#[derive(Args, Debug)]
-pub struct IssueCommentArgs {
-    /// Its number
-    #[arg(value_name = "N", allow_hyphen_values = true)]
-    pub number: String,
-    /// The text
-    #[arg(long, value_name = "B", allow_hyphen_values = true)]
-    pub body: String,
-}
-
-#[derive(Args, Debug)]
-pub struct IssueEditArgs {
-    /// Its number
-    #[arg(value_name = "N", allow_hyphen_values = true)]
-    pub number: String,
-    /// The new title
-    #[arg(long, value_name = "T", allow_hyphen_values = true)]
-    pub title: Option<String>,
-    /// The new text; an empty one removes it
-    #[arg(long, value_name = "B", allow_hyphen_values = true)]
-    pub body: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub struct IssueAddArgs {
-    /// One line
-    #[arg(long, value_name = "T", allow_hyphen_values = true)]
-    pub title: String,
-    /// The text
-    #[arg(long, value_name = "B", allow_hyphen_values = true)]
-    pub body: Option<String>,
-    /// A label; may be given several times
-    #[arg(long, value_name = "L", allow_hyphen_values = true)]
-    pub label: Vec<String>,
-}
-
-#[derive(Args, Debug)]
-pub struct IssueListArgs {
-    /// Closed ones too
-    #[arg(long)]
-    pub all: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct NumberArg {
-    /// Its number
-    #[arg(value_name = "N", allow_hyphen_values = true)]
-    pub number: String,
+    Add(AddIssue),
+    List(ListIssues),
+    Show(ShowIssue),
+    Close(CloseIssue),
+    Reopen(ReopenIssue),
+    Label(LabelIssue),
+    Comment(CommentIssue),
+    Edit(EditIssue),
 }

@@ -1,13 +1,17 @@
 //! What goes wrong, in the words and exit codes of the contract.
 
 use std::borrow::Cow;
+use std::error::Error as _;
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use rota_core::Refusal;
 use rota_core::text::{escaped, escaped_lines};
-use rota_verbs::said::Nature;
+use rota_verbs::error_report::Nature;
+use rota_verbs::input::BadInput;
+use rota_verbs::registry::Operation;
 use rota_verbs::{Error, Said};
 use serde::Serialize;
 
@@ -72,9 +76,18 @@ impl From<Error> for CliError {
     }
 }
 
-impl From<rota_core::Refusal> for CliError {
-    fn from(refusal: rota_core::Refusal) -> Self {
+impl From<Refusal> for CliError {
+    fn from(refusal: Refusal) -> Self {
         Self::Verb(refusal.into())
+    }
+}
+
+impl From<BadInput> for CliError {
+    fn from(bad: BadInput) -> Self {
+        match bad {
+            BadInput::Malformed(problem) => Self::value(problem),
+            BadInput::Refused(refusal) => Self::from(*refusal),
+        }
     }
 }
 
@@ -112,7 +125,7 @@ impl CliError {
     /// A value that could not be read is the command line's mistake.
     pub fn reading(error: Error) -> Self {
         match error {
-            Error::Refused(refusal @ rota_core::Refusal::BadValue { .. }) => Self::value(refusal.to_string()),
+            Error::Refused(refusal @ Refusal::BadValue { .. }) => Self::value(refusal.to_string()),
             other => Self::Verb(other),
         }
     }
@@ -226,21 +239,26 @@ impl CliError {
             _ => None,
         };
         let argument = text(ContextKind::InvalidArg).unwrap_or_default();
+        let path = command_path(arguments);
         let message = match error.kind() {
             ErrorKind::UnknownArgument if argument.starts_with('-') => format!("unknown flag '{argument}'"),
             ErrorKind::UnknownArgument => format!("unexpected argument '{argument}'"),
-            ErrorKind::MissingRequiredArgument => missing(error),
+            ErrorKind::MissingRequiredArgument => missing(error, &path),
             ErrorKind::InvalidSubcommand => unknown_command(&text(ContextKind::InvalidSubcommand), arguments),
             ErrorKind::InvalidValue
                 if text(ContextKind::InvalidValue).is_none_or(|value| value.is_empty()) =>
             {
                 format!("{} requires a value", flag(&argument))
             }
+            ErrorKind::ValueValidation => match error.source().and_then(|source| source.downcast_ref()) {
+                Some(BadInput::Refused(refusal)) => return Refusal::clone(refusal).into(),
+                Some(BadInput::Malformed(problem)) => problem.clone(),
+                None => first_line(&error.render().to_string()),
+            },
             ErrorKind::ArgumentConflict => conflict(flag(&argument), text(ContextKind::PriorArg).as_deref()),
             ErrorKind::InvalidUtf8 => "an argument is not valid UTF-8".to_owned(),
             _ => first_line(&error.render().to_string()),
         };
-        let path = command_path(arguments);
         Self::value(message).with_usage_of(&path.iter().map(String::as_str).collect::<Vec<_>>())
     }
 }
@@ -274,21 +292,29 @@ pub fn command_path(arguments: &[std::ffi::OsString]) -> Vec<String> {
     path
 }
 
-/// The first thing that must be given and is not.
-fn missing(error: &clap::Error) -> String {
+/// The first thing that must be given and is not: a field of a verb by its title, else by its name.
+fn missing(error: &clap::Error, path: &[String]) -> String {
     let Some(ContextValue::Strings(wanted)) = error.get(ContextKind::InvalidArg) else {
         return first_line(&error.render().to_string());
     };
-    let positional = ["<id>", "<agent>", "<title>", "<file>", "<shell>"].into_iter();
-    let first = positional.into_iter().find(|name| wanted.iter().any(|arg| arg == name));
-    match first {
-        Some("<id>") => "missing task ID".to_owned(),
-        Some("<agent>") => "missing agent ID".to_owned(),
-        Some("<title>") => "missing task title".to_owned(),
-        Some("<file>") => "missing file".to_owned(),
-        Some(_) => "missing shell".to_owned(),
-        None => format!("missing {}", wanted.first().map_or("argument", |arg| flag(arg))),
-    }
+    let Some(argument) = wanted.iter().find(|argument| argument.starts_with('<')).or(wanted.first()) else {
+        return "missing argument".to_owned();
+    };
+    let name = argument.trim_matches(['<', '>']);
+    let operation = Operation::named(&path.join(" "));
+    let title_of = |field: &str| operation?.title_of(field);
+    let title = title_of(name).or_else(|| title_of(&field_of(argument, path)?));
+    format!("missing {}", title.unwrap_or_else(|| flag(name)))
+}
+
+/// The field of a verb's input that a positional argument is.
+fn field_of(argument: &str, path: &[String]) -> Option<String> {
+    let root = Cli::command();
+    let command = path.iter().try_fold(&root, |command, name| command.find_subcommand(name))?;
+    let id = command.get_positionals().find(|known| known.to_string() == argument)?.get_id().as_str();
+    let mut words = id.split('_').map(str::to_owned);
+    let first = words.next()?;
+    Some(words.fold(first, |name, word| name + &word[..1].to_ascii_uppercase() + &word[1..]))
 }
 
 /// A flag that another one excludes. For clap, a flag given twice is in conflict with itself.

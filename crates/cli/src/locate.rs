@@ -13,10 +13,10 @@ use rota_daemon::room;
 use rota_serve::client::Endpoint;
 use rota_store::{AnyStore, Location, Secret};
 use rota_verbs::loops::Settings;
-use rota_verbs::{Context, checked_name, input};
+use rota_verbs::{Claimant, Context, checked_name, input};
 
 use crate::args::Common;
-use crate::desk::{Desk, Remote};
+use crate::backend::{Backend, Remote};
 use crate::errors::{CliError, CliResult};
 
 /// A variable that is set and not empty.
@@ -101,10 +101,10 @@ pub fn current_folder() -> CliResult<String> {
 
 /// The store and surroundings that flags, variables and configuration name.
 pub fn context(common: &Common) -> CliResult<Context> {
-    let desk = desk(common)?;
-    match desk {
-        Desk::Store(cx) => Ok(*cx),
-        Desk::Server(_) => desk.store().cloned(),
+    let backend = backend(common)?;
+    match backend {
+        Backend::Store(cx) => Ok(*cx),
+        Backend::Server(_) => backend.store().cloned(),
     }
 }
 
@@ -120,13 +120,13 @@ pub fn remote(common: &Common) -> CliResult<Option<Box<Remote>>> {
     let configured = configured_below(common, &base)?;
     let Some(address) = server_address(common, &configured)? else { return Ok(None) };
     match server(common, &configured, &base, &address)? {
-        Desk::Server(remote) => Ok(Some(remote)),
-        Desk::Store(_) => Ok(None),
+        Backend::Server(remote) => Ok(Some(remote)),
+        Backend::Store(_) => Ok(None),
     }
 }
 
 /// Whom to ask: the store that flags, variables and configuration name, or a server.
-pub fn desk(common: &Common) -> CliResult<Desk> {
+pub fn backend(common: &Common) -> CliResult<Backend> {
     let (base, here) = base()?;
     let configured = configured_below(common, &base)?;
     if let Some(address) = server_address(common, &configured)? {
@@ -139,8 +139,9 @@ pub fn desk(common: &Common) -> CliResult<Desk> {
     let agent = checked_name("agent", agent(common)?)?;
     let config = Arc::new(configured.config);
     let folders = Folders::new(&base, &base.join(".rota"));
+    let folder = Some(here.to_string_lossy().into_owned());
     let (by_kind, here, looked_at) = (Arc::clone(&config), config, folders.clone());
-    Ok(Desk::Store(Box::new(Context {
+    Ok(Backend::Store(Box::new(Context {
         store: crate::block_on(AnyStore::open(&location))?,
         scope,
         agent,
@@ -156,6 +157,8 @@ pub fn desk(common: &Common) -> CliResult<Desk> {
             move |kind| room::waits(&here, &folders, kind),
         )
         .with_validating(move |task| room::is_validating(&looked_at, task)),
+        claimant: Claimant::Caller,
+        folder,
     })))
 }
 
@@ -184,7 +187,7 @@ fn server_address(common: &Common, configured: &Configured) -> CliResult<Option<
 }
 
 /// A server, the token it wants to see, and what it is told of this call.
-fn server(common: &Common, configured: &Configured, base: &Path, address: &str) -> CliResult<Desk> {
+fn server(common: &Common, configured: &Configured, base: &Path, address: &str) -> CliResult<Backend> {
     let now = common.now.as_deref().map(input::now).transpose().map_err(CliError::reading)?;
     let agent = checked_name("agent", agent(common)?)?;
     let lease = common.lease_id.clone().filter(|lease| !lease.is_empty());
@@ -202,7 +205,7 @@ fn server(common: &Common, configured: &Configured, base: &Path, address: &str) 
         None => kept_token(&base.join(".rota").join("token"))?,
     };
     let endpoint = Endpoint::new(address, token.into())?;
-    Ok(Desk::Server(Box::new(Remote { endpoint, surroundings })))
+    Ok(Backend::Server(Box::new(Remote { endpoint, surroundings })))
 }
 
 /// Reads a small file of `.rota` or `.git` that has one line.

@@ -1,4 +1,4 @@
-//! Asking a `rota serve`: the verbs by the types of the [table](rota_verbs::table), over HTTP. One request per
+//! Asking a `rota serve`: the verbs by their input types, over HTTP. One request per
 //! connection, bounded in time and size; redirects are not followed.
 
 use std::borrow::Cow;
@@ -174,9 +174,13 @@ fn without_user(address: &str) -> String {
 /// The fields of a verb's input.
 pub type Fields = BTreeMap<String, Box<RawValue>>;
 
+/// Absent values and flags that are not set are left out.
 fn fields_of<V: Verb>(input: &V) -> Fields {
     let value = serde_json::value::to_raw_value(input).unwrap_or_else(|error| unreachable!("{error}"));
-    serde_json::from_str(value.get()).unwrap_or_else(|error| unreachable!("{error}"))
+    let mut fields: Fields =
+        serde_json::from_str(value.get()).unwrap_or_else(|error| unreachable!("{error}"));
+    fields.retain(|_, value| !matches!(value.get(), "null" | "false"));
+    fields
 }
 
 /// Where an input goes: into the path what the path names, and the rest into the query or the body.
@@ -217,7 +221,10 @@ fn text_of(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rota_verbs::table::{ClaimTask, ListTasks, ShowTask, UnblockTask};
+    use rota_verbs::block::UnblockTask;
+    use rota_verbs::claim::ClaimTask;
+    use rota_verbs::list::ListTasks;
+    use rota_verbs::show::ShowTask;
 
     use super::*;
 
@@ -227,13 +234,16 @@ mod tests {
             address_of(&V::ROUTE, fields_of(input), here)
         }
         let here = [("scope", Cow::from("a b"))];
-        let show = ShowTask { id: "a/b".into(), with_deps: true };
+        fn input<V: Verb>(json: &str) -> V {
+            rota_verbs::input::read(json).unwrap_or_else(|unread| panic!("{unread:?}"))
+        }
+        let show: ShowTask = input(r#"{"id": "a/b", "withDeps": true}"#);
         assert_eq!(address(&show, &here), ("/tasks/a%2Fb".into(), "?scope=a%20b&withDeps=true".into(), None));
-        let unblock = UnblockTask { id: "ä".into(), by: "..".into() };
+        let unblock: UnblockTask = input(r#"{"id": "ä", "by": ".."}"#);
         assert_eq!(address(&unblock, &[]), ("/tasks/%C3%A4/blockers/..".into(), String::new(), None));
-        let list = ListTasks { queue: "q".into(), status: None, all: false, assignee: None };
+        let list: ListTasks = input(r#"{"queue": "q"}"#);
         assert_eq!(address(&list, &[]), ("/tasks".into(), "?queue=q".into(), None));
-        let claim = ClaimTask { id: None, queue: "q".into(), lease: Some(5), category: None, specs: None };
+        let claim: ClaimTask = input(r#"{"queue": "q", "lease": 5}"#);
         let body = Some(r#"{"lease":5,"queue":"q"}"#.to_owned());
         assert_eq!(address(&claim, &here), ("/claims".into(), "?scope=a%20b".into(), body));
     }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use rota_auth::{Caller, Denied};
 use rota_net::{Connections, Slot};
-use rota_verbs::said::Nature;
+use rota_verbs::error_report::Nature;
 use rota_verbs::{Said, Word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,15 @@
-//! `agent register`, `agent list`, `agent deregister`.
+//! `rota task agent register`, `list` and `deregister`
 
+use async_trait::async_trait;
 use rota_core::UnixMillis;
-use rota_store::intents::agents::{DeregisterAgent, ListAgents, RegisterAgent};
+use rota_store::intents::agents;
 use rota_store::{AgentRow, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::context::{Context, checked_name};
+use crate::context::Context;
+use crate::input::{AgentId, Host};
+use crate::verb::{Route, Verb};
 use crate::{Result, Word};
 
 /// An agent as every interface shows it.
@@ -37,17 +40,45 @@ pub struct Agents {
     pub agents: Vec<Agent>,
 }
 
-/// Registers a process under a new id.
-pub async fn register(cx: &Context, pid: u32, host: &str) -> Result<Agent> {
-    let host = checked_name("host", Some(host.to_owned()))?.unwrap_or_else(|| "localhost".to_owned());
-    Ok(Agent::of(cx.store.perform(&RegisterAgent { call: cx.call(), pid, host }).await?))
+/// Register the calling process as an agent and print its id
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RegisterAgent {
+    /// The process
+    pub pid: u32,
+    /// The host it runs on
+    pub host: Host,
 }
 
-/// Lists agents that have not stopped.
-pub async fn list(cx: &Context) -> Result<Agents> {
-    let rows = cx.store.perform(&ListAgents { call: cx.call() }).await?;
-    let agents: Vec<Agent> = rows.into_iter().filter(|row| row.stopped_at.is_none()).map(Agent::of).collect();
-    Ok(Agents { total: agents.len(), agents })
+#[async_trait]
+impl Verb for RegisterAgent {
+    type Payload = Agent;
+    const ROUTE: Route = Route::post("task agent register", "/agents");
+
+    async fn run(self, cx: &Context) -> Result<Agent> {
+        let host = self.host.into_inner().unwrap_or_else(|| "localhost".to_owned());
+        Ok(Agent::of(
+            cx.store.perform(&agents::RegisterAgent { call: cx.call(), pid: self.pid, host }).await?,
+        ))
+    }
+}
+
+/// List running agents
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(deny_unknown_fields)]
+pub struct ListAgents {}
+
+#[async_trait]
+impl Verb for ListAgents {
+    type Payload = Agents;
+    const ROUTE: Route = Route::get("task agent list", "/agents");
+
+    async fn run(self, cx: &Context) -> Result<Agents> {
+        let rows = cx.store.perform(&agents::ListAgents { call: cx.call() }).await?;
+        let running = rows.into_iter().filter(|row| row.stopped_at.is_none());
+        let agents: Vec<Agent> = running.map(Agent::of).collect();
+        Ok(Agents { total: agents.len(), agents })
+    }
 }
 
 /// An agent that was deregistered.
@@ -57,8 +88,24 @@ pub struct Deregistered {
     pub id: String,
 }
 
-/// Says that an agent stopped; again is fine.
-pub async fn deregister(cx: &Context, id: &str) -> Result<Deregistered> {
-    cx.store.perform(&DeregisterAgent { call: cx.call(), id: id.to_owned() }).await?;
-    Ok(Deregistered { id: id.to_owned() })
+/// Say that an agent stopped
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeregisterAgent {
+    /// The agent
+    #[arg(value_name = "agent")]
+    pub id: AgentId,
+}
+
+#[async_trait]
+impl Verb for DeregisterAgent {
+    type Payload = Deregistered;
+    const ROUTE: Route = Route::delete("task agent deregister", "/agents/{id}");
+
+    /// Repeating it is fine.
+    async fn run(self, cx: &Context) -> Result<Deregistered> {
+        let id = self.id.into_inner();
+        cx.store.perform(&agents::DeregisterAgent { call: cx.call(), id: id.clone() }).await?;
+        Ok(Deregistered { id })
+    }
 }

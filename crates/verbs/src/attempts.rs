@@ -1,15 +1,17 @@
-//! `attempts`: every lease of a task, and how it ended. Told from the journal.
+//! `rota task attempts`: every lease of a task and how it ended, from the journal.
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventKind};
-use rota_core::transition::Verb;
-use rota_core::{Outcome, UnixMillis};
+use rota_core::{Outcome, UnixMillis, transition};
 use rota_store::intents::read::Journal;
 use rota_store::{EventFilter, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::context::{Context, task_id};
+use crate::context::Context;
+use crate::input::Id;
+use crate::verb::{Route, Verb};
 
 /// All attempts, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,21 +44,37 @@ pub struct Attempt {
     pub reason: Option<String>,
 }
 
-/// Tells every attempt of a task.
-pub async fn attempts(cx: &Context, id: &str) -> Result<Attempts> {
-    let filter = EventFilter { task: Some(task_id(id)?), ..EventFilter::default() };
-    let events = cx.store.perform(&Journal { call: cx.call(), filter }).await?;
-    let mut attempts: Vec<Attempt> = Vec::new();
-    for event in &events {
-        if event.kind == EventKind::Step(Verb::Claim) {
-            attempts.extend(begun(event));
-        } else if let (Some(outcome), Some(last)) = (event.data.outcome, attempts.last_mut()) {
-            last.ended_at = Some(event.at);
-            last.outcome = Some(outcome);
-            last.reason = event.data.reason.clone().or_else(|| lost(outcome));
+/// Show every attempt at a task
+///
+/// Example: rota task attempts fix-login
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShowAttempts {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
+}
+
+#[async_trait]
+impl Verb for ShowAttempts {
+    type Payload = Attempts;
+    const ROUTE: Route = Route::get("task attempts", "/tasks/{id}/attempts");
+
+    async fn run(self, cx: &Context) -> Result<Attempts> {
+        let filter = EventFilter { task: Some(self.id.into_inner()), ..EventFilter::default() };
+        let events = cx.store.perform(&Journal { call: cx.call(), filter }).await?;
+        let mut attempts: Vec<Attempt> = Vec::new();
+        for event in &events {
+            if event.kind == EventKind::Step(transition::Verb::Claim) {
+                attempts.extend(begun(event));
+            } else if let (Some(outcome), Some(last)) = (event.data.outcome, attempts.last_mut()) {
+                last.ended_at = Some(event.at);
+                last.outcome = Some(outcome);
+                last.reason = event.data.reason.clone().or_else(|| lost(outcome));
+            }
         }
+        Ok(Attempts { total: attempts.len(), attempts })
     }
-    Ok(Attempts { total: attempts.len(), attempts })
 }
 
 fn begun(event: &Event) -> Option<Attempt> {
@@ -68,5 +86,5 @@ fn begun(event: &Event) -> Option<Attempt> {
 }
 
 fn lost(outcome: Outcome) -> Option<String> {
-    (outcome == Outcome::Lost).then(|| rota_core::transition::LOST_REASON.to_owned())
+    (outcome == Outcome::Lost).then(|| transition::LOST_REASON.to_owned())
 }

@@ -35,6 +35,22 @@ pub struct Context {
     pub runners: Arc<Runners>,
     /// Who knows the configuration of loops.
     pub settings: Settings,
+    /// The agent that a claim is for.
+    pub claimant: Claimant,
+    /// The folder that entries belong to which name no repository.
+    pub folder: Option<String>,
+}
+
+/// The agent that a claim is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Claimant {
+    /// The caller, named or not.
+    #[default]
+    Caller,
+    /// This one, whoever holds the task that the call settles.
+    Named(String),
+    /// It must be named, and was not.
+    Missing,
 }
 
 impl Context {
@@ -53,6 +69,8 @@ impl Context {
             host: None,
             runners: Arc::default(),
             settings: Settings::default(),
+            claimant: Claimant::Caller,
+            folder: None,
         }
     }
 
@@ -63,6 +81,18 @@ impl Context {
             now: self.now,
             allow_future: self.allow_future,
             actor: self.agent.clone(),
+        }
+    }
+
+    /// The agent of a claim.
+    pub(crate) fn claimant(&self) -> Result<Option<String>> {
+        match &self.claimant {
+            Claimant::Caller => Ok(self.agent.clone()),
+            Claimant::Named(agent) => Ok(Some(agent.clone())),
+            Claimant::Missing => {
+                let problem = "missing agent: without a session a claim must name its agent";
+                Err(bad_value(problem.to_owned()).into())
+            }
         }
     }
 

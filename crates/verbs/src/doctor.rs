@@ -1,5 +1,6 @@
 //! `doctor`: looks through the store, says what is wrong, and repairs what is derived.
 
+use async_trait::async_trait;
 use rota_core::TaskId;
 use rota_store::intents::Call;
 use rota_store::intents::doctor::{Examine, Problem, Repair, Survey};
@@ -9,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
+use crate::verb::{Route, Verb};
 use crate::{Result, Word};
 
 /// How many problems are listed; all are counted.
@@ -72,6 +74,31 @@ impl Findings {
                 self.problems.push(Finding { check: check.into(), scope, task, problem, repair, repaired });
             }
         }
+    }
+}
+
+/// Look through the store, say what is wrong, repair what is derived
+///
+/// Checks the schema, the database's own integrity, the count of blockers, what is derived from each task, edges
+/// and leases, and that the journal folds to the tables. Exit 1 when something is wrong.
+///
+/// Example: rota doctor --fix
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExamineStore {
+    /// Repair what is derived; the journal is never touched
+    #[arg(long)]
+    #[serde(default)]
+    pub fix: bool,
+}
+
+#[async_trait]
+impl Verb for ExamineStore {
+    type Payload = Findings;
+    const ROUTE: Route = Route::post("doctor", "/examinations");
+
+    async fn run(self, cx: &Context) -> Result<Findings> {
+        doctor(cx, self.fix, |_| {}).await
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a lease token may do. [`RIGHTS`] is the whole list: a verb that is not in it is refused, and so is a field of a
-//! verb's input that its row does not name. `docs/lease-tokens.md` is made from it.
+//! What a lease token may do: each verb states it as its [`ACCESS`](crate::Verb::ACCESS). A verb without a [`Right`] is
+//! refused, and so is a field that the right excludes. `docs/lease-tokens.md` is made from the verbs.
 //!
 //! A lease token identifies one lease: scope, task, lease id. It is given to the agent that works under the lease. Agents
 //! are not trusted, so the token opens what the task needs and nothing else.
@@ -11,21 +11,30 @@ use rota_store::intents::lease_token::{CurrentLease, Kinship, LeaseLookup};
 use serde_json::{Map, Value};
 
 use crate::loops::LOOPS;
+use crate::registry::Operation;
+use crate::verb::Access;
 use crate::{Context, Error, Word, task_id};
 
-/// A verb that the bearer of a lease token may use.
+/// What the bearer of a lease token may do with a verb.
 #[derive(Clone, Copy, Debug)]
 pub struct Right {
-    /// The verb's name in the [table](crate::table).
-    pub verb: &'static str,
     /// The tasks it may be used on.
     pub on: On,
-    /// The fields of the verb's input that may be given.
-    pub fields: &'static [&'static str],
+    /// Fields of the input that may not be given.
+    pub without: &'static [&'static str],
+    /// Fields that may be given only for the task of the lease.
+    pub own_only: &'static [&'static str],
     /// Whether it still may be used after the lease has expired, until the lease is reclaimed.
     pub after_expiry: bool,
-    /// What bounds it further, for the page.
+    /// Further bounds, for the page.
     pub bound: &'static str,
+}
+
+impl Right {
+    /// On these tasks, while the lease lasts.
+    pub const fn on(on: On) -> Self {
+        Self { on, without: &[], own_only: &[], after_expiry: false, bound: "" }
+    }
 }
 
 /// The tasks that a right extends to.
@@ -51,25 +60,6 @@ impl On {
         }
     }
 }
-
-const fn settles(verb: &'static str, fields: &'static [&'static str], after_expiry: bool) -> Right {
-    Right { verb, on: On::Own, fields, after_expiry, bound: "" }
-}
-
-/// Every right of a lease token.
-#[rustfmt::skip]
-pub const RIGHTS: &[Right] = &[
-    Right { verb: "task show", on: On::Kin, fields: &["id", "withDeps"], after_expiry: false, bound: "results of blockers (`--with-deps`) only of its own task" },
-    Right { verb: "loop show", on: On::Own, fields: &["id"], after_expiry: false, bound: "" },
-    Right { verb: "why", on: On::Kin, fields: &["id"], after_expiry: false, bound: "" },
-    Right { verb: "task renew", on: On::Own, fields: &["id", "lease"], after_expiry: true, bound: "`--lease` at most the queue's `leaseTtlMs`" },
-    Right { verb: "task done", on: On::Own, fields: &["id", "result"], after_expiry: true, bound: "no `--next`: a lease token claims nothing" },
-    settles("task fail", &["id", "reason"], true),
-    settles("task release", &["id"], true),
-    settles("task park", &["id", "reason"], false),
-    Right { verb: "loop add", on: On::NewChild, fields: &["kind", "id", "title", "parent", "triggeredBy", "priority", "prompt"], after_expiry: false, bound: "at most 1,000 children; no priority more urgent than its own" },
-    Right { verb: "task create", on: On::NewTask, fields: &["id", "title", "queue", "priority", "category", "description", "steps", "spec", "ref", "deps", "after"], after_expiry: false, bound: "at most 100 tasks, where the queue's policy says `agentsMayCreate`; not in queues `issues` and `loops`; no priority more urgent than its own, also by default" },
-];
 
 /// The rights in one sentence, for refusals.
 pub const SUMMARY: &str = "a lease token may read its own task, its ancestors, blockers and children (task show, why), \
@@ -112,17 +102,19 @@ fn forbidden(code: &'static str, message: String) -> Denial {
 pub async fn authorize(
     cx: Context,
     bearer: Bearer<'_>,
-    verb: &str,
+    operation: &Operation,
     input: &Map<String, Value>,
 ) -> Result<Context, Denial> {
+    let verb = operation.route.name;
     let lease = bearer.lease;
     let may_not =
         |problem: String| forbidden("lease_may_not", format!("the token of {lease} may not {problem}"));
     let id = LeaseId::parse(lease).ok().filter(|id| id.task.as_str() == bearer.task);
     let id = id.ok_or_else(|| may_not("be used: it names no lease".to_owned()))?;
-    let right = RIGHTS.iter().find(|right| right.verb == verb);
-    let right = right.ok_or_else(|| may_not(format!("use `{verb}`")))?;
-    if let Some(field) = input.keys().find(|field| !right.fields.contains(&field.as_str())) {
+    let Access::LeaseToken(right) = &operation.access else {
+        return Err(may_not(format!("use `{verb}`")));
+    };
+    if let Some(field) = input.keys().find(|field| !may_give(operation, right, field)) {
         return Err(may_not(format!("give `{field}` to `{verb}`")));
     }
     check_surroundings(&cx, bearer).map_err(may_not)?;
@@ -141,7 +133,7 @@ pub async fn authorize(
         );
         return Err(forbidden("lease_expired", message));
     }
-    judge(right, &current, input).map_err(may_not)?;
+    judge(verb, right, &current, input).map_err(may_not)?;
     if let (Some(agent), Some(holder)) = (&cx.agent, &current.task.assignee)
         && agent != holder
     {
@@ -173,8 +165,13 @@ fn check_surroundings(cx: &Context, bearer: Bearer<'_>) -> Result<(), String> {
 }
 
 /// The bounds that depend on the lease and its task; the problem follows "may not".
-fn judge(right: &Right, current: &CurrentLease, input: &Map<String, Value>) -> Result<(), String> {
-    let (verb, own) = (right.verb, &current.task);
+fn judge(
+    verb: &str,
+    right: &Right,
+    current: &CurrentLease,
+    input: &Map<String, Value>,
+) -> Result<(), String> {
+    let own = &current.task;
     let text = |field: &str| input.get(field).and_then(Value::as_str);
     match (right.on, current.kinship) {
         (On::NewTask, _) | (On::Own | On::NewChild, Some(Kinship::Own)) | (On::Kin, Some(_)) => {}
@@ -187,7 +184,8 @@ fn judge(right: &Right, current: &CurrentLease, input: &Map<String, Value>) -> R
     if right.on == On::NewChild && *own.queue != *LOOPS {
         return Err(format!("use `{verb}`: its task '{}' is not a loop", own.id));
     }
-    if verb == "task show" && input.get("withDeps").is_some() && current.kinship != Some(Kinship::Own) {
+    let own_only = right.own_only.iter().any(|field| input.contains_key(*field));
+    if own_only && current.kinship != Some(Kinship::Own) {
         return Err("read the results of blockers but of its own task".to_owned());
     }
     match text("queue") {
@@ -210,14 +208,20 @@ fn judge(right: &Right, current: &CurrentLease, input: &Map<String, Value>) -> R
     Ok(())
 }
 
-/// The documentation's table, made from [`RIGHTS`].
+fn may_give(operation: &Operation, right: &Right, field: &str) -> bool {
+    operation.fields.contains_key(field) && !right.without.contains(&field)
+}
+
+/// The documentation's table, made from the verbs.
 pub fn rights_as_markdown() -> String {
     let mut page =
         String::from("| verb | on | arguments | with an expired lease | bounds |\n|---|---|---|---|---|\n");
-    for right in RIGHTS {
+    for operation in Operation::all() {
+        let Access::LeaseToken(right) = &operation.access else { continue };
         let expired = if right.after_expiry { "yes, until it is reclaimed" } else { "no" };
-        let fields: Vec<String> = right.fields.iter().map(|field| format!("`{field}`")).collect();
-        let (verb, on, fields) = (right.verb, right.on.words(), fields.join(", "));
+        let fields = operation.fields.keys().filter(|field| may_give(operation, right, field));
+        let fields: Vec<String> = fields.map(|field| format!("`{field}`")).collect();
+        let (verb, on, fields) = (operation.route.name, right.on.words(), fields.join(", "));
         page.push_str(&format!("| `{verb}` | {on} | {fields} | {expired} | {} |\n", right.bound));
     }
     page
@@ -227,29 +231,14 @@ const _: () = assert!(limits::AGENT_CHILDREN == 1_000 && limits::TOKEN_TASKS == 
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::verb::{Verb, Visitor};
-
-    struct Fields(BTreeMap<&'static str, Vec<String>>);
-
-    impl Visitor for Fields {
-        fn visit<V: Verb>(&mut self) {
-            let schema = schemars::schema_for!(V);
-            let fields = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-            self.0.insert(V::ROUTE.name, fields.keys().cloned().collect());
-        }
-    }
 
     #[test]
-    fn every_right_names_a_verb_and_its_fields() {
-        let mut verbs = Fields(BTreeMap::new());
-        crate::table::visit_all(&mut verbs);
-        for right in RIGHTS {
-            let known = &verbs.0[right.verb];
-            for field in right.fields {
-                assert!(known.iter().any(|known| known == field), "{}: {field}", right.verb);
+    fn every_right_names_fields_of_its_verb() {
+        for operation in Operation::all() {
+            let Access::LeaseToken(right) = &operation.access else { continue };
+            for field in right.without.iter().chain(right.own_only) {
+                assert!(operation.fields.contains_key(*field), "{}: {field}", operation.route.name);
             }
         }
     }

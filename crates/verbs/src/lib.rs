@@ -1,9 +1,8 @@
-//! What Rota does: one function per verb, one file per function. CLI, HTTP and MCP call these and return what they
-//! return; none of them decides anything by itself.
+//! What Rota does. A verb is its input type: one struct per verb, with [`Verb`] implemented for it. CLI, HTTP and MCP derive
+//! flags, fields and schemas from the struct, call its `run`, and print what it returns; none of them decides anything.
 //!
-//! A verb takes a [`Context`] (store, scope, who asks, which `now`) and its own input, carries out one intent on the
-//! store, and gives back a payload that serialises to the one JSON of `CONTRACTS`. [`table`] lists the verbs as types, for
-//! interfaces that serve or ask for all of them.
+//! A verb takes a [`Context`] (store, scope, caller, `now`), carries out one intent on the store, and returns a payload that
+//! serialises to the one JSON of `CONTRACTS`. [`registry`] lists the verbs.
 
 pub mod agent;
 pub mod attempts;
@@ -15,6 +14,7 @@ pub mod create;
 pub mod delete;
 pub mod deps;
 pub mod doctor;
+pub mod error_report;
 pub mod gate;
 pub mod import;
 pub mod indented;
@@ -34,21 +34,21 @@ pub mod plan_sync;
 pub mod policy;
 pub mod prune;
 pub mod queue;
+pub mod registry;
 pub mod renew;
-pub mod said;
 pub mod sched;
 pub mod settle;
 pub mod show;
 pub mod step;
-pub mod table;
 pub mod update;
 pub mod verb;
 pub mod why;
 
-pub use context::{Context, checked_name, task_id};
+pub use context::{Claimant, Context, checked_name, task_id};
+pub use error_report::Said;
 pub use payload::{Payload, TaskPayload};
 pub use rota_store::Error;
-pub use said::Said;
+
 pub use verb::{Verb, Word};
 
 /// The result of a verb.

@@ -1,52 +1,61 @@
-//! `list`: the tasks of a queue, in the one order.
+//! `rota task list`
 
+use async_trait::async_trait;
 use rota_core::Status;
 use rota_store::Store;
-use rota_store::intents::read::List as ListIntent;
+use rota_store::intents::read::List;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, bad_value};
+use crate::input::{QueueName, TaskStatuses};
 use crate::payload::TaskList;
+use crate::queue::tasks;
+use crate::verb::{Route, Verb};
 use crate::{Result, TaskPayload};
 
-/// Which tasks.
-#[derive(Clone, Debug, Default)]
-pub struct List {
-    /// Which queue.
-    pub queue: String,
-    /// In which states; none for all but deleted.
-    pub statuses: Option<Vec<Status>>,
-    /// Deleted ones too.
+/// List tasks in the order they would run
+///
+/// Example: rota task list --status open,active
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListTasks {
+    /// Only these states, comma-separated
+    #[arg(long, value_name = "csv")]
+    pub status: Option<TaskStatuses>,
+    /// Deleted ones too
+    #[arg(long)]
+    #[serde(default)]
     pub all: bool,
-    /// Only this holder's.
+    /// Only this holder's
+    #[arg(long, value_name = "AGENT")]
     pub assignee: Option<String>,
+    /// Which queue
+    #[arg(long, value_name = "QUEUE", default_value = "tasks")]
+    #[serde(default = "tasks")]
+    pub queue: QueueName,
 }
 
-/// Lists tasks; leaves deleted ones out unless asked.
-pub async fn list(cx: &Context, input: List) -> Result<TaskList> {
-    let statuses = match input.statuses {
-        Some(statuses) => statuses,
-        None if input.all => Vec::new(),
-        None => Status::ALL.into_iter().filter(|status| *status != Status::Deleted).collect(),
-    };
-    let intent = ListIntent { call: cx.call(), queue: input.queue, statuses, assignee: input.assignee };
-    let views = cx.store.perform(&intent).await?;
-    Ok(TaskList::new(views.into_iter().map(TaskPayload::of_view).collect()))
-}
+#[async_trait]
+impl Verb for ListTasks {
+    type Payload = TaskList;
+    const ROUTE: Route = Route::get("task list", "/tasks");
 
-/// Reads a comma-separated list of states.
-pub fn statuses(list: &str) -> Result<Vec<Status>> {
-    let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
-    let statuses: Vec<Status> = words.map(status).collect::<Result<_>>()?;
-    if statuses.is_empty() {
-        return Err(bad_value("--status is empty".into()).into());
+    /// Leaves deleted tasks out unless asked.
+    async fn run(self, cx: &Context) -> Result<TaskList> {
+        let statuses = match self.status.map(TaskStatuses::into_inner) {
+            Some(_) if self.all => {
+                return Err(bad_value("--all and --status are mutually exclusive".into()).into());
+            }
+            Some(statuses) => statuses,
+            None if self.all => Vec::new(),
+            None => Status::ALL.into_iter().filter(|status| *status != Status::Deleted).collect(),
+        };
+        let assignee = self.assignee.filter(|name| !name.is_empty());
+        let views = cx
+            .store
+            .perform(&List { call: cx.call(), queue: self.queue.into_inner(), statuses, assignee })
+            .await?;
+        Ok(TaskList::new(views.into_iter().map(TaskPayload::of_view).collect()))
     }
-    Ok(statuses)
-}
-
-/// Reads one state.
-pub fn status(word: &str) -> Result<Status> {
-    let known = || Status::ALL.map(Status::word).join(", ");
-    let shown = rota_core::text::escaped(word);
-    Ok(Status::from_word(word)
-        .ok_or_else(|| bad_value(format!("unknown status '{shown}' (known: {})", known())))?)
 }

@@ -1,5 +1,6 @@
-//! `log`: the journal, readable.
+//! `rota log`
 
+use async_trait::async_trait;
 use rota_core::event::{Event, EventData};
 use rota_core::{TaskId, UnixMillis};
 use rota_store::intents::follow;
@@ -8,21 +9,10 @@ use rota_store::{Cursor, EventFilter, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::context::{Context, task_id};
+use crate::context::Context;
+use crate::input::{Count, Id, JournalCursor};
+use crate::verb::{Route, Verb};
 use crate::{Result, Word};
-
-/// Which events.
-#[derive(Clone, Debug, Default)]
-pub struct Log {
-    /// Only this task's.
-    pub task: Option<String>,
-    /// Only those after this number.
-    pub after: u64,
-    /// At most so many.
-    pub limit: Option<usize>,
-    /// Of the newest ones.
-    pub newest: bool,
-}
 
 /// Events, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -78,13 +68,32 @@ impl EventPayload {
     }
 }
 
-/// Reads the journal.
-pub async fn log(cx: &Context, input: Log) -> Result<Events> {
-    let task = input.task.as_deref().map(task_id).transpose()?;
-    let filter = EventFilter { task, after: input.after, limit: input.limit, newest: input.newest };
-    let events = cx.store.perform(&Journal { call: cx.call(), filter }).await?;
-    let events: Vec<EventPayload> = events.into_iter().map(EventPayload::of).collect();
-    Ok(Events { total: events.len(), events })
+/// Read the journal: every change, in order
+///
+/// Example: rota log --task fix-login -n 20
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReadJournal {
+    /// Only this task's events
+    #[arg(long, value_name = "ID")]
+    pub task: Option<Id>,
+    /// Only the newest N events
+    #[arg(short = 'n', long, value_name = "N", allow_hyphen_values = true)]
+    pub limit: Option<Count>,
+}
+
+#[async_trait]
+impl Verb for ReadJournal {
+    type Payload = Events;
+    const ROUTE: Route = Route::get("log", "/journal");
+
+    async fn run(self, cx: &Context) -> Result<Events> {
+        let (task, limit) = (self.task.map(Id::into_inner), self.limit.map(Count::get));
+        let filter = EventFilter { task, after: 0, limit, newest: limit.is_some() };
+        let events = cx.store.perform(&Journal { call: cx.call(), filter }).await?;
+        let events: Vec<EventPayload> = events.into_iter().map(EventPayload::of).collect();
+        Ok(Events { total: events.len(), events })
+    }
 }
 
 /// Events, and how far they go.
@@ -111,20 +120,57 @@ impl Followed {
 /// How many events are read at once.
 const PAGE: usize = 1_000;
 
-/// The newest events as a follower sees them, and where to go on from. The task must exist.
-pub async fn tail(cx: &Context, task: Option<&str>, limit: usize) -> Result<Followed> {
-    let task = task.map(task_id).transpose()?;
+/// Read the newest events, and learn where to go on from
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TailJournal {
+    /// Only this task's events
+    pub task: Option<Id>,
+    /// How many
+    #[serde(default)]
+    pub limit: usize,
+}
+
+#[async_trait]
+impl Verb for TailJournal {
+    type Payload = Followed;
+    const ROUTE: Route = Route::get("log tail", "/journal/tail");
+
+    /// The task must exist.
+    async fn run(self, cx: &Context) -> Result<Followed> {
+        tail(cx, self.task.map(Id::into_inner), self.limit).await
+    }
+}
+
+/// The newest events as a follower sees them, and where to go on from.
+pub async fn tail(cx: &Context, task: Option<TaskId>, limit: usize) -> Result<Followed> {
     let tail = follow::Tail { call: cx.call(), task: task.clone(), limit };
     let (events, cursor) = cx.store.perform(&tail).await?;
     Ok(Followed::of(events.into_iter(), cursor, task.as_ref()))
 }
 
-/// What came behind a cursor: nothing is missed and nothing comes twice, although transactions commit out of order.
-pub async fn follow(cx: &Context, task: Option<&str>, after: Cursor) -> Result<Followed> {
-    let task = task.map(task_id).transpose()?;
-    let behind = follow::Follow { call: cx.call(), after, limit: PAGE };
-    let (events, cursor) = cx.store.perform(&behind).await?;
-    Ok(Followed::of(events.into_iter().map(|(_, event)| event), cursor, task.as_ref()))
+/// Read on behind a cursor
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FollowJournal {
+    /// Only this task's events
+    pub task: Option<Id>,
+    /// The cursor
+    pub after: JournalCursor,
+}
+
+#[async_trait]
+impl Verb for FollowJournal {
+    type Payload = Followed;
+    const ROUTE: Route = Route::get("log follow", "/journal/behind");
+
+    /// Nothing is missed and nothing comes twice, although transactions commit out of order.
+    async fn run(self, cx: &Context) -> Result<Followed> {
+        let task = self.task.map(Id::into_inner);
+        let behind = follow::Follow { call: cx.call(), after: self.after.into_inner(), limit: PAGE };
+        let (events, cursor) = cx.store.perform(&behind).await?;
+        Ok(Followed::of(events.into_iter().map(|(_, event)| event), cursor, task.as_ref()))
+    }
 }
 
 /// The same, each event with the cursor behind it, so that whoever was cut off anywhere can go on from there.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use rota_core::{Status, UnixMillis, Usd};
 use rota_store::intents::overview::{Glance, Overview as OverviewIntent, Page};
 use rota_store::{BlockRow, Store, UsageRow};
@@ -9,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, bad_value};
+use crate::verb::{Route, Verb};
 use crate::{Result, TaskPayload};
 
 /// The whole at a glance.
@@ -97,6 +99,21 @@ pub struct KindUsage {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub usd: Usd,
+}
+
+/// See how many tasks of each queue stand where, which upstreams are blocked, and what was used today
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShowOverview {}
+
+#[async_trait]
+impl Verb for ShowOverview {
+    type Payload = Overview;
+    const ROUTE: Route = Route::get("overview", "/overview");
+
+    async fn run(self, cx: &Context) -> Result<Overview> {
+        overview(cx).await
+    }
 }
 
 /// Looks at everything.
@@ -203,6 +220,34 @@ pub struct TaskPage {
 
 /// The longest page.
 const LONGEST: usize = 1_000;
+
+/// Read the tasks of every queue in pages, by insertion
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PageTasks {
+    /// The place behind which the page begins
+    #[serde(default)]
+    #[schemars(range(max = i64::MAX))]
+    pub after: u64,
+    /// How many
+    #[serde(default = "hundred")]
+    #[schemars(range(min = 1, max = LONGEST))]
+    pub limit: usize,
+}
+
+#[async_trait]
+impl Verb for PageTasks {
+    type Payload = TaskPage;
+    const ROUTE: Route = Route::get("task page", "/task-pages");
+
+    async fn run(self, cx: &Context) -> Result<TaskPage> {
+        page(cx, self.after, self.limit).await
+    }
+}
+
+fn hundred() -> usize {
+    100
+}
 
 /// Reads a page of tasks.
 pub async fn page(cx: &Context, after: u64, limit: usize) -> Result<TaskPage> {

@@ -1,13 +1,13 @@
 //! The one JSON of a task, and the envelope around every payload.
 
 use rota_core::text::{Text, json_escaped};
-use rota_core::{Front, Json, Task, TaskId, UnixMillis};
+use rota_core::{Front, Json, LeaseId, Task, TaskId, UnixMillis};
 use rota_store::intents::read::TaskView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Word;
 use crate::indented::indented_json;
+use crate::verb::{LeaseSpan, Word};
 
 /// `schemaVersion` at the top, then the payload's own keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -143,6 +143,13 @@ impl TaskPayload {
             started_at: task.started_at,
             finished_at: task.finished_at,
         }
+    }
+
+    /// Its lease, while it is held.
+    pub fn lease(&self) -> Option<LeaseSpan> {
+        let id = LeaseId::parse(self.lease_id.as_deref()?).ok()?;
+        let until = self.lease_expires_at?;
+        Some(LeaseSpan { id, lasts_ms: until.get().saturating_sub(self.updated_at.get()) })
     }
 
     /// A task seen through `rota task`.

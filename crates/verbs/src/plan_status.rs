@@ -1,5 +1,6 @@
-//! `plan-status`: how many tasks stand where.
+//! `rota task plan-status`
 
+use async_trait::async_trait;
 use rota_core::Status;
 use rota_core::glob::Globs;
 use rota_store::intents::claim::Wanted;
@@ -10,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::Context;
+use crate::input::{QueueName, globs};
+use crate::queue::tasks;
+use crate::verb::{Route, Verb};
 
 /// Counts; open and active ones that have an unresolved blocker are under `blocked` only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -26,15 +30,35 @@ pub struct PlanStatus {
     pub invalidated: u64,
 }
 
-/// Counts the tasks of a queue, of specs that match.
-pub async fn plan_status(cx: &Context, queue: String, specs: Option<&str>) -> Result<PlanStatus> {
-    let wanted = Wanted { category: None, specs: specs.map(Globs::parse) };
-    let counts = cx.store.perform(&PlanStatusIntent { call: cx.call(), queue, wanted }).await?;
-    let mut status = PlanStatus::default();
-    for count in counts {
-        *status.place(count) += count.count;
+/// Count tasks by state
+///
+/// Example: rota task plan-status --specs 'specs/*.md'
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CountTasks {
+    /// Only specs that match one of these comma-separated globs
+    #[arg(long, value_name = "GLOBS")]
+    pub specs: Option<String>,
+    /// Which queue
+    #[arg(long, value_name = "QUEUE", default_value = "tasks")]
+    #[serde(default = "tasks")]
+    pub queue: QueueName,
+}
+
+#[async_trait]
+impl Verb for CountTasks {
+    type Payload = PlanStatus;
+    const ROUTE: Route = Route::get("task plan-status", "/queues/{queue}/plan-status");
+
+    async fn run(self, cx: &Context) -> Result<PlanStatus> {
+        let wanted = Wanted { category: None, specs: globs(self.specs).as_deref().map(Globs::parse) };
+        let intent = PlanStatusIntent { call: cx.call(), queue: self.queue.into_inner(), wanted };
+        let mut status = PlanStatus::default();
+        for count in cx.store.perform(&intent).await? {
+            *status.place(count) += count.count;
+        }
+        Ok(status)
     }
-    Ok(status)
 }
 
 impl PlanStatus {

@@ -1,28 +1,42 @@
-//! `plan-sync`: makes the backlog agree with a plan, in one transaction.
+//! `rota task plan-sync`
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
 use rota_core::glob::Globs;
 use rota_store::Store;
-use rota_store::intents::plan_sync::PlanSync as PlanSyncIntent;
+use rota_store::intents::plan_sync::PlanSync;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::Context;
-use crate::create::checked_queue;
+use crate::input::{QueueName, globs};
+use crate::queue::tasks;
+use crate::verb::{Route, Tool, Verb};
 
-/// What to apply.
-#[derive(Clone, Debug, Default)]
-pub struct PlanSync {
-    /// The plan's lines as they came in.
-    pub input: Vec<u8>,
-    /// Which queue.
-    pub queue: String,
-    /// Globs on the specs that may lose tasks.
+/// Make the backlog agree with a plan: JSONL on standard input, one transaction
+///
+/// Example: rota task plan-sync < plan.jsonl
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SyncPlan {
+    /// One JSON object per line: {"id", "t" (title), "d" (description), "p" (priority, lower first), "cat", "spec", "ref",
+    /// "deps": [ids], "steps": [texts]}; id and t are needed
+    #[arg(skip)]
+    #[schemars(title = "plan")]
+    pub plan: String,
+    /// Only specs that match one of these comma-separated globs
+    #[arg(long, value_name = "GLOBS")]
     pub specs: Option<String>,
-    /// Only say what would happen.
+    /// Say what would happen, change nothing
+    #[arg(long)]
+    #[serde(default)]
     pub dry_run: bool,
+    /// Which queue
+    #[arg(long, value_name = "QUEUE", default_value = "tasks")]
+    #[serde(default = "tasks")]
+    pub queue: QueueName,
 }
 
 /// What changed.
@@ -42,22 +56,38 @@ pub struct PlanSynced {
     pub unknown_keys: BTreeSet<String>,
 }
 
-/// Applies a plan: all of it, or nothing and the line that is wrong.
-pub async fn plan_sync(cx: &Context, input: PlanSync) -> Result<PlanSynced> {
-    let plan = rota_core::plan_sync::read(&input.input)?;
-    let intent = PlanSyncIntent {
-        call: cx.call(),
-        queue: checked_queue(&input.queue)?,
-        lines: plan.lines,
-        specs: input.specs.as_deref().map(Globs::parse),
-        dry_run: input.dry_run,
-    };
-    let counts = cx.store.perform(&intent).await?;
-    Ok(PlanSynced {
-        inserted: counts.inserted,
-        updated: counts.updated,
-        deleted: counts.deleted,
-        skipped_done: counts.skipped_done,
-        unknown_keys: plan.unknown_keys,
-    })
+#[async_trait]
+impl Verb for SyncPlan {
+    type Payload = PlanSynced;
+    const ROUTE: Route = Route::post("task plan-sync", "/plans");
+    const IS_IDEMPOTENT: bool = true;
+    const TOOL: Option<Tool> = Some(
+        Tool::extra(
+            "Bring in a plan",
+            "Make the backlog agree with a plan, in one transaction: new tasks are added, changed ones updated, and open \
+             tasks of the plan's specs that the plan no longer has are deleted. With specs, only those may lose tasks. \
+             With dryRun it only says what would happen. Any bad line refuses the whole plan.",
+        )
+        .destructive(),
+    );
+
+    /// All of the plan is applied, or nothing and the line that is wrong is named.
+    async fn run(self, cx: &Context) -> Result<PlanSynced> {
+        let plan = rota_core::plan_sync::read(self.plan.as_bytes())?;
+        let intent = PlanSync {
+            call: cx.call(),
+            queue: self.queue.into_inner(),
+            lines: plan.lines,
+            specs: globs(self.specs).as_deref().map(Globs::parse),
+            dry_run: self.dry_run,
+        };
+        let counts = cx.store.perform(&intent).await?;
+        Ok(PlanSynced {
+            inserted: counts.inserted,
+            updated: counts.updated,
+            deleted: counts.deleted,
+            skipped_done: counts.skipped_done,
+            unknown_keys: plan.unknown_keys,
+        })
+    }
 }

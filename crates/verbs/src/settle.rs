@@ -1,5 +1,6 @@
-//! How an attempt ends: `done`, `fail`, `release`, `park`. Each names its lease or agent, and a late one is refused.
+//! How an attempt ends: `rota task done`, `fail`, `release`, `park`. A call that names another lease or agent is refused.
 
+use async_trait::async_trait;
 use rota_core::transition::{Command, FAILED_REASON};
 use rota_core::{Json, TaskId, limits};
 use rota_store::Store;
@@ -7,14 +8,52 @@ use rota_store::intents::claim::Claim;
 use rota_store::intents::policy::CurrentPolicy;
 use rota_store::intents::read::Show;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claimed, Terms};
-use crate::context::{Context, bad_value, checked_text, task_id};
+use crate::context::{Context, bad_value, checked_text};
+use crate::input::{Category, Id, QueueName, Reason, ResultObject, Seconds};
+use crate::lease_token::{On, Right};
+use crate::queue::tasks;
 use crate::step::{step, step_and_claim};
-use crate::table::tasks_queue;
-use crate::verb::read_flattened;
-use crate::{Result, TaskPayload, input};
+use crate::verb::{Access, LeaseChanges, LeaseSpan, Route, Tool, Verb, read_flattened};
+use crate::{Result, TaskPayload};
+
+/// Settle a task as done; --next also claims the next one
+///
+/// With --next, prints the claim after the settlement; exit 0 also when nothing is eligible. Example: rota task done
+/// fix-login --agent a1 --result '{"commit":"3f2c1a"}' --next
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("anyOf" = serde_json::json!([
+    {"required": ["next"], "properties": {"next": {"const": true}}},
+    {"properties": {"lease": {"type": "null"}, "category": {"type": "null"}, "specs": {"type": "null"},
+                    "queue": {"type": "null"}}},
+])))]
+pub struct FinishTask {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
+    /// A JSON object with a `commit` key
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    pub result: Option<ResultObject>,
+    /// Claim the next task in the same transaction
+    #[arg(long)]
+    #[serde(default)]
+    pub next: bool,
+    /// With --next: how long its lease lasts [default: the policy's, 600 in tasks]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub lease: Option<Seconds>,
+    /// With --next: only this category
+    #[arg(long, value_name = "CAT")]
+    pub category: Option<Category>,
+    /// With --next: only specs that match one of these comma-separated globs
+    #[arg(long, value_name = "GLOBS")]
+    pub specs: Option<String>,
+    /// With --next: which queue [default: tasks]
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<QueueName>,
+}
 
 /// A finished task, and the task that its agent claimed with the same call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -29,27 +68,56 @@ pub struct Finished {
 
 read_flattened!(Finished { ..task, #[serde(default)] next: Option<Claimed> });
 
-/// The options of `done` that are about the next claim. All but `next` are refused without it.
-#[derive(Clone, Debug, Default)]
-#[allow(missing_docs, reason = "the fields are those of the command line")]
-pub struct NextOptions {
-    pub next: bool,
-    pub lease_secs: Option<u64>,
-    pub category: Option<String>,
-    pub specs: Option<String>,
-    pub queue: Option<String>,
+#[async_trait]
+impl Verb for FinishTask {
+    type Payload = Finished;
+    const ROUTE: Route = Route::post("task done", "/tasks/{id}/done");
+    const NAMES_LEASE: bool = true;
+    const ACCESS: Access = Access::LeaseToken(Right {
+        without: &["next", "lease", "category", "specs", "queue"],
+        after_expiry: true,
+        bound: "no `--next`: a lease token claims nothing",
+        ..Right::on(On::Own)
+    });
+    const TOOL: Option<Tool> = Some(
+        Tool::core(
+            "Finish a task",
+            "Say that a task you claimed is finished; tasks that waited for it become claimable. With next: true you also \
+             claim the next task, in the same call: it is `next` in the answer, with its leaseId; no `next` means that \
+             there is nothing to do now. If it is refused, somebody else holds the task now, your work does not count, \
+             and nothing was claimed.",
+        )
+        .with_lease(),
+    );
+
+    fn leases(finished: &Finished) -> LeaseChanges {
+        let granted: Vec<LeaseSpan> = finished.next.iter().filter_map(|next| next.task.lease()).collect();
+        LeaseChanges { granted, ..LeaseChanges::ending(&finished.task.id) }
+    }
+
+    /// A refused `done` claims nothing, and a refused claim (of an unknown queue) settles nothing.
+    async fn run(self, cx: &Context) -> Result<Finished> {
+        let (id, result) = (self.id.clone().into_inner(), self.result.clone().map(ResultObject::into_inner));
+        let next = self.next_claim(cx)?;
+        if result.as_ref().is_some_and(|result| !has_commit(result)) && requires_commit(cx, &id).await? {
+            return Err(bad_value("result JSON must include a 'commit' key".into()).into());
+        }
+        let command = Command::Done { caller: cx.caller(&id)?, result };
+        let (granted, view) = step_and_claim(cx, id, command, next).await?;
+        Ok(Finished { task: TaskPayload::of_view(view), next: granted.map(Claimed::of) })
+    }
 }
 
-impl NextOptions {
-    /// The claim that follows, for an agent; none without `next`.
-    pub fn claim_for(self, cx: &Context, agent: Option<String>) -> Result<Option<Claim>> {
-        let Self { next, lease_secs, category, specs, queue } = self;
+impl FinishTask {
+    /// The claim that follows; none without `next`, and then its options are refused.
+    fn next_claim(self, cx: &Context) -> Result<Option<Claim>> {
+        let Self { next, lease, category, specs, queue, .. } = self;
         if next {
-            let (queue, specs) = (queue.unwrap_or_else(tasks_queue), input::globs(specs));
-            return Terms { queue, lease_secs, category, specs }.next_for(cx, agent).map(Some);
+            let queue = queue.unwrap_or_else(tasks);
+            return Terms { lease, category, specs, queue }.next_for(cx).map(Some);
         }
         let given = [
-            ("--lease", lease_secs.is_some()),
+            ("--lease", lease.is_some()),
             ("--category", category.is_some()),
             ("--specs", specs.is_some()),
             ("--queue", queue.is_some()),
@@ -61,20 +129,6 @@ impl NextOptions {
             None => Ok(None),
         }
     }
-}
-
-/// Settles as done, with a result that must be a JSON object, and have a `commit` where the queue's policy says so. Then
-/// claims, if asked, in the same transaction: a refused `done` claims nothing, and a refused claim (of an unknown queue)
-/// settles nothing.
-pub async fn done(cx: &Context, id: &str, result: Option<&str>, next: Option<Claim>) -> Result<Finished> {
-    let id = task_id(id)?;
-    let result = result.map(object).transpose()?;
-    if result.as_ref().is_some_and(|result| !has_commit(result)) && requires_commit(cx, &id).await? {
-        return Err(bad_value("result JSON must include a 'commit' key".into()).into());
-    }
-    let command = Command::Done { caller: cx.caller(&id)?, result };
-    let (granted, view) = step_and_claim(cx, id, command, next).await?;
-    Ok(Finished { task: TaskPayload::of_view(view), next: granted.map(Claimed::of) })
 }
 
 /// Whether there is a commit, and not `null` in its place.
@@ -89,38 +143,116 @@ async fn requires_commit(cx: &Context, id: &TaskId) -> Result<bool> {
     Ok(published.policy.queue(&view.task.queue).require_commit)
 }
 
-/// A result as `done` takes it: an object.
-pub fn object(text: &str) -> Result<Json> {
-    checked_text("result", text, limits::TEXT_BYTES)?;
-    let json = Json::parse(text).map_err(|error| bad_value(format!("--result is not JSON: {error}")))?;
-    if !json.is_object() {
-        return Err(bad_value("result JSON must be an object".into()).into());
+/// Settle a task as failed: an attempt is counted
+///
+/// Example: rota task fail fix-login --agent a1 --reason "tests do not pass"
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FailTask {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
+    /// Why
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub reason: Option<String>,
+}
+
+#[async_trait]
+impl Verb for FailTask {
+    type Payload = TaskPayload;
+    const ROUTE: Route = Route::post("task fail", "/tasks/{id}/fail");
+    const NAMES_LEASE: bool = true;
+    const ACCESS: Access = Access::LeaseToken(Right { after_expiry: true, ..Right::on(On::Own) });
+    const TOOL: Option<Tool> = Some(
+        Tool::core(
+            "Give up on a task",
+            "Say that this attempt at a task you claimed failed, and why. The attempt is counted, and the policy decides \
+             when it is tried again. The next agent sees the reason.",
+        )
+        .with_lease(),
+    );
+
+    fn leases(task: &TaskPayload) -> LeaseChanges {
+        LeaseChanges::ending(&task.id)
     }
-    Ok(json)
-}
 
-/// Settles as failed: an attempt is counted, the policy says what follows.
-pub async fn fail(cx: &Context, id: &str, reason: Option<String>) -> Result<TaskPayload> {
-    let id = task_id(id)?;
-    let reason = reason.filter(|reason| !reason.is_empty());
-    if let Some(reason) = &reason {
-        checked_text("reason", reason, limits::TEXT_BYTES)?;
+    async fn run(self, cx: &Context) -> Result<TaskPayload> {
+        let id = self.id.into_inner();
+        let reason = self.reason.filter(|reason| !reason.is_empty());
+        if let Some(reason) = &reason {
+            checked_text("reason", reason, limits::TEXT_BYTES)?;
+        }
+        let command = Command::Fail { caller: cx.caller(&id)?, reason, default_reason: FAILED_REASON };
+        step(cx, id, command).await
     }
-    let command = Command::Fail { caller: cx.caller(&id)?, reason, default_reason: FAILED_REASON };
-    step(cx, id, command).await
 }
 
-/// Gives a task back; nothing is counted.
-pub async fn release(cx: &Context, id: &str) -> Result<TaskPayload> {
-    let id = task_id(id)?;
-    let command = Command::Release { caller: cx.caller(&id)? };
-    step(cx, id, command).await
+/// Give a task back; nothing is counted
+///
+/// Example: rota task release fix-login --agent a1
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReleaseTask {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
 }
 
-/// Says that a person must look at it.
-pub async fn park(cx: &Context, id: &str, reason: String) -> Result<TaskPayload> {
-    let id = task_id(id)?;
-    checked_text("reason", &reason, limits::TEXT_BYTES)?;
-    let command = Command::Park { caller: cx.caller(&id)?, reason };
-    step(cx, id, command).await
+#[async_trait]
+impl Verb for ReleaseTask {
+    type Payload = TaskPayload;
+    const ROUTE: Route = Route::post("task release", "/tasks/{id}/release");
+    const NAMES_LEASE: bool = true;
+    const ACCESS: Access = Access::LeaseToken(Right { after_expiry: true, ..Right::on(On::Own) });
+    const TOOL: Option<Tool> = Some(
+        Tool::core(
+            "Give a task back",
+            "Give back a task you claimed and will not work on. Nothing is counted; the next agent can claim it at once.",
+        )
+        .with_lease(),
+    );
+
+    fn leases(task: &TaskPayload) -> LeaseChanges {
+        LeaseChanges::ending(&task.id)
+    }
+
+    async fn run(self, cx: &Context) -> Result<TaskPayload> {
+        let id = self.id.into_inner();
+        let command = Command::Release { caller: cx.caller(&id)? };
+        step(cx, id, command).await
+    }
+}
+
+/// Releases a lease that was granted to a caller that has gone.
+pub async fn release_granted(cx: &Context, lease: &LeaseSpan) -> Result<TaskPayload> {
+    let cx = Context { lease: Some(lease.id.to_string()), agent: None, ..cx.clone() };
+    ReleaseTask { id: lease.id.task.clone().into() }.run(&cx).await
+}
+
+/// Park a task for a person
+///
+/// Example: rota task park fix-login --reason "needs a key"
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ParkTask {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
+    /// Why
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub reason: Reason,
+}
+
+#[async_trait]
+impl Verb for ParkTask {
+    type Payload = TaskPayload;
+    const ROUTE: Route = Route::post("task park", "/tasks/{id}/park");
+    const NAMES_LEASE: bool = true;
+    const ACCESS: Access = Access::LeaseToken(Right::on(On::Own));
+
+    async fn run(self, cx: &Context) -> Result<TaskPayload> {
+        let (id, reason) = (self.id.into_inner(), self.reason.into_inner());
+        let command = Command::Park { caller: cx.caller(&id)?, reason };
+        step(cx, id, command).await
+    }
 }

@@ -1,4 +1,4 @@
-//! Steps that need nothing but an id: `reset`, `pause`, `resume`, `undelete`, and the shared way to take any step.
+//! Steps that need nothing but an id: `rota task reset`, `pause`, `resume`, `undelete`, and the shared way to take any step.
 
 use async_trait::async_trait;
 use rota_core::TaskId;
@@ -7,8 +7,12 @@ use rota_store::intents::claim::{Claim, Grant};
 use rota_store::intents::read::{Show, TaskView};
 use rota_store::intents::settle::{Step, StepAndView};
 use rota_store::{AnyTx, Intent, Outcome, Store};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::context::{Context, task_id};
+use crate::context::Context;
+use crate::input::Id;
+use crate::verb::{Route, Verb};
 use crate::{Result, TaskPayload};
 
 /// Carries out an intent on one task and shows the task afterwards, in one transaction.
@@ -56,22 +60,86 @@ pub(crate) async fn step_and_claim(
     Ok((granted, view))
 }
 
-/// Opens a parked, failed or invalidated task with its attempts forgotten.
-pub async fn reset(cx: &Context, id: &str) -> Result<TaskPayload> {
-    step(cx, task_id(id)?, Command::Reset).await
+/// Open a parked, failed or invalidated task with its attempts forgotten
+///
+/// Example: rota task reset fix-login
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResetTask {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
 }
 
-/// Holds a task back; a lease on it ends.
-pub async fn pause(cx: &Context, id: &str) -> Result<TaskPayload> {
-    step(cx, task_id(id)?, Command::Pause).await
+#[async_trait]
+impl Verb for ResetTask {
+    type Payload = TaskPayload;
+    const ROUTE: Route = Route::post("task reset", "/tasks/{id}/reset");
+
+    async fn run(self, cx: &Context) -> Result<TaskPayload> {
+        step(cx, self.id.into_inner(), Command::Reset).await
+    }
 }
 
-/// Lets a paused task go on.
-pub async fn resume(cx: &Context, id: &str) -> Result<TaskPayload> {
-    step(cx, task_id(id)?, Command::Resume).await
+/// Hold a task back; a lease on it ends
+///
+/// Example: rota task pause fix-login
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PauseTask {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
 }
 
-/// Opens a deleted task again.
-pub async fn undelete(cx: &Context, id: &str) -> Result<TaskPayload> {
-    step(cx, task_id(id)?, Command::Undelete).await
+#[async_trait]
+impl Verb for PauseTask {
+    type Payload = TaskPayload;
+    const ROUTE: Route = Route::post("task pause", "/tasks/{id}/pause");
+
+    async fn run(self, cx: &Context) -> Result<TaskPayload> {
+        step(cx, self.id.into_inner(), Command::Pause).await
+    }
+}
+
+/// Let a paused task go on
+///
+/// Example: rota task resume fix-login
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResumeTask {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
+}
+
+#[async_trait]
+impl Verb for ResumeTask {
+    type Payload = TaskPayload;
+    const ROUTE: Route = Route::post("task resume", "/tasks/{id}/resume");
+
+    async fn run(self, cx: &Context) -> Result<TaskPayload> {
+        step(cx, self.id.into_inner(), Command::Resume).await
+    }
+}
+
+/// Open a deleted task again
+///
+/// Example: rota task undelete fix-login
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UndeleteTask {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
+}
+
+#[async_trait]
+impl Verb for UndeleteTask {
+    type Payload = TaskPayload;
+    const ROUTE: Route = Route::post("task undelete", "/tasks/{id}/undelete");
+
+    async fn run(self, cx: &Context) -> Result<TaskPayload> {
+        step(cx, self.id.into_inner(), Command::Undelete).await
+    }
 }

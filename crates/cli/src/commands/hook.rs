@@ -9,7 +9,7 @@ use rota_core::{Caller, LeaseId};
 use rota_store::Store;
 use rota_store::intents::Call;
 use rota_store::intents::settle::{Settle, Step};
-use rota_verbs::table::ReleaseTask;
+use rota_verbs::settle::ReleaseTask;
 use rota_verbs::{TaskPayload, checked_name};
 use serde::Deserialize;
 use serde_json::json;
@@ -18,7 +18,7 @@ use super::prime;
 use crate::agent_session::{agent_name, is_plain};
 use crate::args::Common;
 use crate::args_setup::HookArgs;
-use crate::desk::Desk;
+use crate::backend::Backend;
 use crate::errors::CliResult;
 use crate::{locate, output};
 
@@ -56,13 +56,13 @@ fn answer(common: &Common, args: &HookArgs) -> CliResult<String> {
     if !prime::is_store_there(&common)? {
         return Ok(String::new());
     }
-    let desk = locate::desk(&common)?;
-    let held = prime::held_by(&desk, &agent)?;
+    let backend = locate::backend(&common)?;
+    let held = prime::held_by(&backend, &agent)?;
     match args.event.as_str() {
         "session-end" => {
-            held.iter().for_each(|task| release(&desk, task));
+            held.iter().for_each(|task| release(&backend, task));
         }
-        "stop-failure" => held.iter().for_each(|task| end_rate_limited(&desk, task)),
+        "stop-failure" => held.iter().for_each(|task| end_rate_limited(&backend, task)),
         "stop" if !event.stop_hook_active && !held.is_empty() => return Ok(reminder(&held)),
         _ => {}
     }
@@ -79,15 +79,15 @@ fn read_event() -> Event {
     read.ok().and_then(|_| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-fn release(desk: &Desk, task: &TaskPayload) {
+fn release(backend: &Backend, task: &TaskPayload) {
     // One that is refused is not held any more.
-    let _released = desk.ask(ReleaseTask { id: task.id.to_string() });
+    let _released = backend.ask(ReleaseTask { id: task.id.clone().into() });
 }
 
 /// Settles as rate limited: no attempt is counted, and the task waits. A server has no verb for it and releases.
-fn end_rate_limited(desk: &Desk, task: &TaskPayload) {
+fn end_rate_limited(backend: &Backend, task: &TaskPayload) {
     let lease = task.lease_id.as_deref().and_then(|lease| LeaseId::parse(lease).ok());
-    let (Desk::Store(cx), Some(lease)) = (desk, lease) else { return release(desk, task) };
+    let (Backend::Store(cx), Some(lease)) = (backend, lease) else { return release(backend, task) };
     let command = Command::RateLimit { caller: Caller::lease(lease), limit: RateLimit::default() };
     let call = Call {
         actor: cx.agent.clone(),

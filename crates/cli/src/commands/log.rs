@@ -6,12 +6,11 @@ use std::time::Duration;
 use crate::block_on;
 use rota_store::Cursor;
 use rota_verbs::Payload;
-use rota_verbs::log::{EventPayload, Followed};
-use rota_verbs::table::{FollowJournal, ReadJournal, TailJournal};
+use rota_verbs::input::Count;
+use rota_verbs::log::{EventPayload, FollowJournal, Followed, ReadJournal, TailJournal};
 
-use super::number;
 use crate::args::{Common, LogArgs};
-use crate::desk::Desk;
+use crate::backend::Backend;
 use crate::errors::CliResult;
 use crate::{locate, output};
 
@@ -19,25 +18,24 @@ use crate::{locate, output};
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 pub fn run(common: &Common, args: LogArgs) -> CliResult<ExitCode> {
-    let desk = locate::desk(common)?;
-    let limit = args.limit.as_deref().map(|text| number("-n", text)).transpose()?;
+    let backend = locate::backend(common)?;
     if args.follow {
-        return go_on(&desk, common, args.task.as_deref(), limit);
+        return go_on(&backend, common, args.input);
     }
-    let events = desk.ask(ReadJournal { task: args.task, limit })?;
+    let events = backend.ask(args.input)?;
     output::emit(common.json, events, output::log::text)
 }
 
-fn go_on(desk: &Desk, common: &Common, task: Option<&str>, limit: Option<usize>) -> CliResult<ExitCode> {
-    let task = task.map(str::to_owned);
-    let newest = desk.ask(TailJournal { task: task.clone(), limit: limit.unwrap_or(0) })?;
+fn go_on(backend: &Backend, common: &Common, input: ReadJournal) -> CliResult<ExitCode> {
+    let (task, limit) = (input.task, input.limit.map(Count::get));
+    let newest = backend.ask(TailJournal { task: task.clone(), limit: limit.unwrap_or(0) })?;
     let mut cursor = if limit.is_some() { print(common, newest)? } else { Cursor::START };
-    let mut watch = match desk {
-        Desk::Store(cx) => Some(block_on(cx.store.watch())?),
-        Desk::Server(_) => None,
+    let mut watch = match backend {
+        Backend::Store(cx) => Some(block_on(cx.store.watch())?),
+        Backend::Server(_) => None,
     };
     loop {
-        let behind = desk.ask(FollowJournal { task: task.clone(), after: cursor.to_string() })?;
+        let behind = backend.ask(FollowJournal { task: task.clone(), after: cursor.into() })?;
         let at_end = behind.at_end;
         cursor = print(common, behind)?;
         if at_end {

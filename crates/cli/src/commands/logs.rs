@@ -9,13 +9,14 @@ use rota_core::{Refusal, TaskId};
 use rota_daemon::files::{Dir, Owner};
 use rota_daemon::folders::Folders;
 use rota_daemon::iteration::{OUTPUT, VALIDATION};
-use rota_verbs::table::{ShowLoop, ShowTask};
+use rota_verbs::loops::ShowLoop;
+use rota_verbs::show::ShowTask;
 use rota_verbs::{Payload, input};
 use serde::Serialize;
 
 use crate::args::Common;
 use crate::args_loops::LoopLogsArgs;
-use crate::desk::Desk;
+use crate::backend::Backend;
 use crate::errors::{CliError, CliResult};
 use crate::{locate, output};
 
@@ -40,17 +41,13 @@ struct Place {
 }
 
 pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
-    let desk = locate::desk(common)?;
+    let backend = locate::backend(common)?;
     let (workspace, rota) = locate::workspace()?;
     let folders = Folders::new(&workspace, &rota);
-    let id = rota_verbs::task_id(&args.id.id)?;
-    let wanted: Option<u32> = args
-        .iteration
-        .as_deref()
-        .map(|text| input::count("--iteration", text))
-        .transpose()
-        .map_err(CliError::reading)?;
-    let shown = desk.ask(ShowLoop { id: id.to_string() })?.task.task;
+    let id = args.id.clone().into_inner();
+    let wanted: Option<u32> =
+        args.iteration.as_deref().map(|text| input::count("--iteration", text)).transpose()?;
+    let shown = backend.ask(ShowLoop { id: id.clone().into() })?.task.task;
     let (mut last, mut runs) = (shown.iteration, shown.lease_id.is_some());
     let number = wanted.unwrap_or(last);
     // A loop's folders are those of its creation: an id that was added again has other ones.
@@ -86,13 +83,13 @@ pub fn run(common: &Common, args: &LoopLogsArgs) -> CliResult<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(LOOK);
-        (last, runs) = state(&desk, &id)?;
+        (last, runs) = state(&backend, &id)?;
     }
 }
 
 /// The last iteration, and whether the loop runs.
-fn state(desk: &Desk, id: &TaskId) -> CliResult<(u32, bool)> {
-    let task = desk.ask(ShowTask { id: id.to_string(), with_deps: false })?.task;
+fn state(backend: &Backend, id: &TaskId) -> CliResult<(u32, bool)> {
+    let task = backend.ask(ShowTask { id: id.clone().into(), with_deps: false })?.task;
     Ok((task.iteration, task.lease_id.is_some()))
 }
 

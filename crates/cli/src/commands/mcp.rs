@@ -14,7 +14,7 @@ use super::serve;
 use crate::args::Common;
 use crate::args_serve::McpArgs;
 use crate::errors::{CliError, CliResult};
-use crate::{desk, locate};
+use crate::{backend, locate};
 
 const LISTEN: &str = "127.0.0.1:8789";
 
@@ -38,8 +38,7 @@ pub fn run(common: &Common, args: McpArgs) -> CliResult<ExitCode> {
         Some(_) => Context::new(crate::block_on(AnyStore::open(&Location::Memory))?),
         None => locate::serving_context(common)?,
     };
-    let (folder, policy_file) = (locate::current_folder()?, locate::policy_file(common)?);
-    let settings = Settings { context, folder, policy_file, tools, remote };
+    let settings = Settings { context, policy_file: locate::policy_file(common)?, tools, remote };
     let server = McpServer::new(settings);
     if args.http {
         block_on(over_http(server, address))?;
@@ -56,7 +55,7 @@ fn agents_server(common: &Common) -> CliResult<Option<Remote>> {
         return Ok(None);
     }
     let remote = locate::remote(common)?.map(|remote| *remote);
-    Ok(remote.map(|desk::Remote { endpoint, surroundings }| Remote { endpoint, surroundings }))
+    Ok(remote.map(|backend::Remote { endpoint, surroundings }| Remote { endpoint, surroundings }))
 }
 
 async fn over_http(server: McpServer, address: SocketAddr) -> CliResult<()> {

@@ -20,7 +20,6 @@ pub mod supervise;
 mod task;
 mod up;
 mod upkeep;
-mod why;
 mod work;
 
 use std::ffi::OsString;
@@ -29,15 +28,17 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use rota_daemon::shim::attend::Shims;
+use rota_verbs::Verb;
 
 pub use self::gate::gates;
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, Common};
 use crate::errors::{CliError, CliResult, command_path};
-use crate::{agent_session, output};
+use crate::{agent_session, locate, output};
 
 /// Reads the command line and does what it says.
 pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
     let Some(mut cli) = parsed(arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let _entered = crate::start_runtime(cli.command.as_ref())?;
     if !matches!(cli.command, Some(Command::Prime | Command::Hook(_))) {
         // A warning that cannot be written is no reason to stop.
         rota_store::send_warnings_to(|text| drop(output::warn(text)));
@@ -63,9 +64,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Work(args)) => {
             work::run(&cli.common, args).map_err(|error| error.with_usage_of(&["work"]))
         }
-        Some(Command::Why(args)) => {
-            why::run(&cli.common, args).map_err(|error| error.with_usage_of(&["why"]))
-        }
+        Some(Command::Why(input)) => show(&cli.common, input, output::why::text),
         Some(Command::Mcp(args)) => {
             mcp::run(&cli.common, args).map_err(|error| error.with_usage_of(&["mcp"]))
         }
@@ -83,7 +82,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         Some(Command::Import(args)) => import::run(&cli.common, args),
         Some(Command::Backup(args)) => upkeep::backup(&cli.common, &args),
         Some(Command::Prune(args)) => {
-            upkeep::prune(&cli.common, &args).map_err(|error| error.with_usage_of(&["prune"]))
+            upkeep::prune(&cli.common, args).map_err(|error| error.with_usage_of(&["prune"]))
         }
         Some(Command::Migrate(args)) => upkeep::migrate(&cli.common, &args),
         Some(Command::Init(args)) => init::run(&cli.common, &args),
@@ -98,23 +97,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
     }
 }
 
-/// The command line; none where there is nothing left to do.
-fn parsed(arguments: &[OsString]) -> CliResult<Option<Cli>> {
-    let error = match Cli::try_parse_from(arguments) {
-        Ok(cli) => return Ok(Some(cli)),
-        Err(error) => error,
-    };
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        output::print(&error.render().to_string())?;
-        return Ok(None);
-    }
-    let said = CliError::from_clap(&error, arguments);
-    match command_path(arguments).first().map(String::as_str) {
-        // Written by another version of `rota setup`.
-        Some("hook") => Ok(None),
-        Some("sched" | "queue") => Err(said.with_example(&error).in_one_line()),
-        _ => Err(said),
-    }
+use crate::{agent_session, locate, output};
 }
 
 /// The help text of a command.
@@ -132,7 +115,7 @@ pub fn usage_of(path: &[&str]) -> Option<String> {
 
 /// A whole number from 0, with the contract's message.
 pub fn number<T: std::str::FromStr>(name: &str, text: &str) -> CliResult<T> {
-    rota_verbs::input::count(name, text).map_err(CliError::reading)
+    Ok(rota_verbs::input::count(name, text)?)
 }
 
 /// What starts agents for the workspace that `.rota` belongs to.

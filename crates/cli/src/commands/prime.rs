@@ -6,14 +6,17 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rota_core::UnixMillis;
 use rota_core::text::escaped;
+use rota_core::{Status, UnixMillis};
 use rota_store::Location;
 use rota_verbs::TaskPayload;
-use rota_verbs::table::{ListTasks, PeekTasks, ShowOverview};
+use rota_verbs::input::QueueName;
+use rota_verbs::list::ListTasks;
+use rota_verbs::overview::ShowOverview;
+use rota_verbs::peek::PeekTasks;
 
 use crate::args::Common;
-use crate::desk::Desk;
+use crate::backend::Backend;
 use crate::errors::CliResult;
 use crate::{locate, output};
 
@@ -72,13 +75,13 @@ pub fn text(common: &Common) -> CliResult<String> {
         lines.push(format!("You are {}.", clipped(agent)));
     }
     if has_store {
-        let desk = locate::desk(common)?;
+        let backend = locate::backend(common)?;
         let held = match locate::agent(common)? {
-            Some(agent) => held_by(&desk, &agent)?,
+            Some(agent) => held_by(&backend, &agent)?,
             None => Vec::new(),
         };
         lines.extend(held_lines(&held));
-        lines.extend(next_lines(&desk)?);
+        lines.extend(next_lines(&backend)?);
     }
     let folder = locate::configured(common)?.folder;
     let rules = overriding(&folder.join(OVERRIDE)).unwrap_or_else(|| RULES.to_owned());
@@ -98,11 +101,15 @@ pub fn is_store_there(common: &Common) -> CliResult<bool> {
 }
 
 /// The tasks that an agent holds, of every queue.
-pub fn held_by(desk: &Desk, agent: &str) -> CliResult<Vec<TaskPayload>> {
+pub fn held_by(backend: &Backend, agent: &str) -> CliResult<Vec<TaskPayload>> {
     let mut held = Vec::new();
-    for queue in desk.ask(ShowOverview {})?.queues {
-        let (status, assignee) = (Some("active".to_owned()), Some(agent.to_owned()));
-        held.extend(desk.ask(ListTasks { queue: queue.queue, status, all: false, assignee })?.tasks);
+    for queue in backend.ask(ShowOverview {})?.queues {
+        let (status, assignee) = (Some(vec![Status::Active].into()), Some(agent.to_owned()));
+        held.extend(
+            backend
+                .ask(ListTasks { queue: QueueName::known(&queue.queue), status, all: false, assignee })?
+                .tasks,
+        );
     }
     Ok(held)
 }
@@ -127,8 +134,9 @@ fn held_lines(held: &[TaskPayload]) -> Vec<String> {
     lines
 }
 
-fn next_lines(desk: &Desk) -> CliResult<Vec<String>> {
-    let seen = desk.ask(PeekTasks { queue: "tasks".to_owned(), limit: SHOWN, specs: None })?;
+fn next_lines(backend: &Backend) -> CliResult<Vec<String>> {
+    let seen =
+        backend.ask(PeekTasks { queue: QueueName::known("tasks"), limit: SHOWN.into(), specs: None })?;
     let open: Vec<&TaskPayload> = seen.tasks.iter().filter(|task| &*task.status == "open").collect();
     if open.is_empty() {
         return Ok(vec!["Nothing is eligible now.".to_owned()]);

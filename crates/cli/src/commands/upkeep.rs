@@ -14,20 +14,19 @@ use rota_store::sqlite::ClockBehind;
 use rota_verbs::carry::{self, Carried};
 use rota_verbs::doctor::{Findings, doctor as examine};
 use rota_verbs::migrate::{self as schema, Schema};
-use rota_verbs::prune::Pruned;
-use rota_verbs::table::{ExamineStore, PruneStore};
+use rota_verbs::prune::{PruneStore, Pruned};
 use serde::Serialize;
 
-use crate::args::{Common, ExportArgs, FileArg, MigrateArgs, PruneArgs};
+use crate::args::{Common, ExportArgs, FileArg, MigrateArgs};
 use crate::args_control::DoctorArgs;
-use crate::desk::Desk;
+use crate::backend::Backend;
 use crate::errors::{CliError, CliResult};
 use crate::{locate, output};
 
 pub fn doctor(common: &Common, args: &DoctorArgs) -> CliResult<ExitCode> {
-    let desk = locate::desk(common)?;
+    let backend = locate::backend(common)?;
     if args.accept_clock {
-        accept_clock(&desk)?;
+        accept_clock(&backend)?;
     }
     let terminal = std::io::stderr().is_terminal();
     let progress = |tasks: u64| {
@@ -36,9 +35,9 @@ pub fn doctor(common: &Common, args: &DoctorArgs) -> CliResult<ExitCode> {
             drop(write!(std::io::stderr(), "\r{tasks} tasks"));
         }
     };
-    let found = match &desk {
-        Desk::Store(cx) => block_on(examine(cx, args.fix, progress))?,
-        Desk::Server(_) => desk.ask(ExamineStore { fix: args.fix })?,
+    let found = match &backend {
+        Backend::Store(cx) => block_on(examine(cx, args.input.fix, progress))?,
+        Backend::Server(_) => backend.ask(args.input.clone())?,
     };
     if terminal && found.tasks >= 10_000 {
         drop(write!(std::io::stderr(), "\r\x1b[K"));
@@ -49,8 +48,8 @@ pub fn doctor(common: &Common, args: &DoctorArgs) -> CliResult<ExitCode> {
 }
 
 /// Says on standard error what was accepted: the answer stays that of a doctor.
-fn accept_clock(desk: &Desk) -> CliResult<()> {
-    let Desk::Store(cx) = desk else {
+fn accept_clock(backend: &Backend) -> CliResult<()> {
+    let Backend::Store(cx) = backend else {
         return Err(CliError::value(
             "--accept-clock must run on the host of the server, with the database itself as the store"
                 .to_owned(),
@@ -145,15 +144,15 @@ pub fn backup(common: &Common, args: &FileArg) -> CliResult<ExitCode> {
     })
 }
 
-pub fn prune(common: &Common, args: &PruneArgs) -> CliResult<ExitCode> {
-    let older_than_ms = duration(&args.older_than)?;
-    let desk = locate::desk(common)?;
+pub fn prune(common: &Common, input: PruneStore) -> CliResult<ExitCode> {
+    let dry_run = input.dry_run;
+    let backend = locate::backend(common)?;
     let folders = locate::folders(common)?;
-    let pruned = desk.ask(PruneStore { older_than_ms, dry_run: args.dry_run })?;
+    let pruned = backend.ask(input)?;
     // Only for the store that this workspace has by itself: to another one, all loops of these folders are unknown.
     let is_own = common.store.is_none() && locate::variable("ROTA_STORE")?.is_none();
-    let swept = match &desk {
-        Desk::Store(cx) if !args.dry_run && is_own => {
+    let swept = match &backend {
+        Backend::Store(cx) if !dry_run && is_own => {
             let call = Call { now: cx.now, actor: cx.agent.clone(), ..Call::in_scope(&cx.scope) };
             crate::block_on(sweep::sweep(&cx.store, &call, Arc::new(folders)))?
         }
@@ -173,28 +172,6 @@ pub fn prune(common: &Common, args: &PruneArgs) -> CliResult<ExitCode> {
     })
 }
 
-/// `30d`, `12h`, `45m`, `90s`, `2w` as milliseconds.
-fn duration(text: &str) -> CliResult<u64> {
-    let units = [('s', 1_000), ('m', 60_000), ('h', 3_600_000), ('d', 86_400_000), ('w', 604_800_000_u64)];
-    let read = || {
-        let (unit, milliseconds) = units.into_iter().find(|(unit, _)| text.ends_with(*unit))?;
-        let number = text.strip_suffix(unit)?;
-        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        number
-            .parse::<u64>()
-            .ok()
-            .filter(|_| digits)?
-            .checked_mul(milliseconds)
-            .filter(|length| i64::try_from(*length).is_ok())
-    };
-    read().ok_or_else(|| {
-        CliError::value(format!(
-            "--older-than must be a duration such as 30d, 12h or 45m, got: {}",
-            escaped(text)
-        ))
-    })
-}
-
 pub fn migrate(common: &Common, args: &MigrateArgs) -> CliResult<ExitCode> {
     let location = locate::location_of(common)?;
     let schema = if args.status {
@@ -210,19 +187,4 @@ pub fn migrate(common: &Common, args: &MigrateArgs) -> CliResult<ExitCode> {
         None => format!("schema {found}, this rota knows {known}: run `rota migrate`\n"),
     })?;
     Ok(if current { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::duration;
-
-    #[test]
-    fn durations() {
-        for (text, milliseconds) in [("90s", 90_000), ("0d", 0), ("2w", 1_209_600_000), ("45m", 2_700_000)] {
-            assert_eq!(duration(text).ok(), Some(milliseconds), "{text}");
-        }
-        for text in ["", "d", "30", "-1d", "1.5h", "1y", "99999999999999999w", "１d"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
 }

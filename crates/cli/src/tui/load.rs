@@ -4,21 +4,28 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use rota_core::UnixMillis;
 use rota_core::text::escaped;
+use rota_core::{Status, UnixMillis};
 use rota_daemon::files::{Dir, Owner};
 use rota_daemon::folders::Folders;
 use rota_daemon::iteration::OUTPUT;
 use rota_serve::http::{Cycles, Gates};
 use rota_verbs::TaskPayload;
-use rota_verbs::table::{
-    CancelLoop, ExplainTask, ListLoops, ListTasks, PauseTask, PlanLeases, ReiterateLoop, ResetTask,
-    ResumeTask, ShowDeps, ShowOverview, ShowScheduler, ShowTask, ShowTree, TailJournal, UpdateTask,
-};
+use rota_verbs::deps::ShowDeps;
+use rota_verbs::input::{Id, QueueName};
+use rota_verbs::list::ListTasks;
+use rota_verbs::log::TailJournal;
+use rota_verbs::loops::{CancelLoop, ListLoops, ReiterateLoop, ShowScheduler, ShowTree};
+use rota_verbs::overview::ShowOverview;
+use rota_verbs::sched::PlanLeases;
+use rota_verbs::show::ShowTask;
+use rota_verbs::step::{PauseTask, ResetTask, ResumeTask};
+use rota_verbs::update::UpdateTask;
+use rota_verbs::why::ExplainTask;
 
 use super::Happened;
 use super::view::{Act, Data, Line, Pane, View};
-use crate::desk::Desk;
+use crate::backend::Backend;
 use crate::errors::{CliError, CliResult};
 use crate::output;
 
@@ -55,7 +62,7 @@ pub enum Task {
 
 /// Loads at once when something is wanted, and again and again after that, as often as it is cheap.
 pub fn run(
-    desk: &Desk,
+    backend: &Backend,
     folders: Option<&Folders>,
     gates: &Gates,
     cycles: Option<&Cycles>,
@@ -68,7 +75,7 @@ pub fn run(
         match tasks.recv_timeout(rest) {
             Ok(Task::Look(now)) => wanted = now,
             Ok(Task::Do(act, id)) => {
-                let said = done(desk, act, &id).unwrap_or_else(|error| error.in_words());
+                let said = done(backend, act, &id).unwrap_or_else(|error| error.in_words());
                 if told.send(Happened::Done(said)).is_err() {
                     return;
                 }
@@ -77,7 +84,7 @@ pub fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let start = Instant::now();
-        let mut data = load(desk, folders, gates, &wanted)
+        let mut data = load(backend, folders, gates, &wanted)
             .unwrap_or_else(|error| Data { trouble: Some(error.in_words()), ..Data::default() });
         if let Some(standing) = cycles.filter(|_| wanted.pane == Pane::Fleet).and_then(|cycles| cycles()) {
             data.footnote.push(standing.in_words());
@@ -89,49 +96,40 @@ pub fn run(
     }
 }
 
-fn done(desk: &Desk, act: Act, id: &str) -> CliResult<String> {
-    let id = id.to_owned();
-    let shown = escaped(&id).into_owned();
+fn done(backend: &Backend, act: Act, id: &str) -> CliResult<String> {
+    let shown = escaped(id).into_owned();
+    let id: Id = id.parse()?;
     match act {
-        Act::Pause => drop(desk.ask(PauseTask { id })?),
-        Act::Resume => drop(desk.ask(ResumeTask { id })?),
-        Act::Cancel => drop(desk.ask(CancelLoop { id })?),
-        Act::Reset => drop(desk.ask(ResetTask { id })?),
-        Act::Reiterate => drop(desk.ask(ReiterateLoop { id, reason: None })?),
+        Act::Pause => drop(backend.ask(PauseTask { id })?),
+        Act::Resume => drop(backend.ask(ResumeTask { id })?),
+        Act::Cancel => drop(backend.ask(CancelLoop { id })?),
+        Act::Reset => drop(backend.ask(ResetTask { id })?),
+        Act::Reiterate => drop(backend.ask(ReiterateLoop { id, reason: None })?),
         Act::Raise => {
-            let task = desk.ask(ShowTask { id: id.clone(), with_deps: false })?.task;
+            let task = backend.ask(ShowTask { id: id.clone(), with_deps: false })?.task;
             let priority = task.priority.unwrap_or(2);
             let higher =
                 priority.checked_sub(1).ok_or_else(|| CliError::Io(format!("{shown} is the most urgent")))?;
-            let (title, description, steps, status) = (None, None, None, None);
-            desk.ask(UpdateTask {
-                id,
-                title,
-                priority: Some(higher),
-                description,
-                steps,
-                status,
-                force: false,
-            })?;
+            backend.ask(UpdateTask { priority: Some(higher.into()), ..UpdateTask::of(id) })?;
         }
     }
     Ok(format!("done: {} {shown}", act.words()))
 }
 
-fn load(desk: &Desk, folders: Option<&Folders>, gates: &Gates, wanted: &Wanted) -> CliResult<Data> {
-    let overview = desk.ask(ShowOverview {})?;
+fn load(backend: &Backend, folders: Option<&Folders>, gates: &Gates, wanted: &Wanted) -> CliResult<Data> {
+    let overview = backend.ask(ShowOverview {})?;
     let now = overview.now;
     let mut data = Data::default();
     match wanted.pane {
-        Pane::Fleet => data.lines = fleet(desk, folders, &overview.queues, now)?,
+        Pane::Fleet => data.lines = fleet(backend, folders, &overview.queues, now)?,
         Pane::Queue => {
             data.subject = format!("queue {}", wanted.queue);
-            data.lines = queue(desk, &wanted.queue)?;
+            data.lines = queue(backend, &wanted.queue)?;
         }
         Pane::Why => {
             if let Some(id) = &wanted.task {
                 data.subject.clone_from(id);
-                let text = output::why::text(&desk.ask(ExplainTask { id: id.clone() })?);
+                let text = output::why::text(&backend.ask(ExplainTask { id: id.parse()? })?);
                 let line = |line: &str| Line { cells: vec![line.to_owned()], ..Line::default() };
                 data.lines = text.lines().map(line).collect();
             }
@@ -139,13 +137,13 @@ fn load(desk: &Desk, folders: Option<&Folders>, gates: &Gates, wanted: &Wanted) 
         Pane::Gate => {
             data.lines = overview.blocks.iter().map(|block| gate_line(block, now)).collect();
             data.lines.extend(overview.budgets.iter().map(|spent| budget_line(spent, now)));
-            data.panel = match desk {
-                Desk::Store(_) => gates(),
-                Desk::Server(remote) => remote.panel()?,
+            data.panel = match backend {
+                Backend::Store(_) => gates(),
+                Backend::Server(remote) => remote.panel()?,
             };
         }
         Pane::Tree => {
-            let tree = desk.ask(ShowTree { id: None })?;
+            let tree = backend.ask(ShowTree { id: None })?;
             let texts = output::loops::tree(&tree);
             let line = |(line, text): (&rota_verbs::loops::TreeLine, &str)| Line {
                 id: Some(line.task.task.id.to_string()),
@@ -154,11 +152,11 @@ fn load(desk: &Desk, folders: Option<&Folders>, gates: &Gates, wanted: &Wanted) 
             };
             data.lines = tree.loops.iter().zip(texts.lines()).map(line).collect();
             if let Some(id) = &wanted.task {
-                data.footnote = blockers(desk, id);
+                data.footnote = blockers(backend, id);
             }
         }
         Pane::Log => {
-            let tail = desk.ask(TailJournal { task: None, limit: EVENTS })?;
+            let tail = backend.ask(TailJournal { task: None, limit: EVENTS })?;
             let line = |event: &rota_verbs::log::EventPayload| Line {
                 id: event.task.as_ref().map(ToString::to_string),
                 cells: vec![output::log::line(event).trim_end().to_owned()],
@@ -172,8 +170,9 @@ fn load(desk: &Desk, folders: Option<&Folders>, gates: &Gates, wanted: &Wanted) 
 }
 
 /// What a task waits for; nothing for one that is gone.
-fn blockers(desk: &Desk, id: &str) -> Vec<String> {
-    let Ok(deps) = desk.ask(ShowDeps { id: id.to_owned() }) else { return Vec::new() };
+fn blockers(backend: &Backend, id: &str) -> Vec<String> {
+    let deps = id.parse().map_err(CliError::from).and_then(|id| backend.ask(ShowDeps { id }));
+    let Ok(deps) = deps else { return Vec::new() };
     let mut notes =
         vec![format!("{id} is blocked by: {}", if deps.blockers.is_empty() { "nothing" } else { "" })];
     notes.extend(
@@ -187,7 +186,7 @@ fn blockers(desk: &Desk, id: &str) -> Vec<String> {
 
 /// What runs, of every queue.
 fn fleet(
-    desk: &Desk,
+    backend: &Backend,
     folders: Option<&Folders>,
     queues: &[rota_verbs::overview::QueueOverview],
     now: UnixMillis,
@@ -199,12 +198,12 @@ fn fleet(
             .any(|queue| queue.queue == name && (queue.counts.get("active").is_some_and(|count| *count > 0)))
     };
     if busy("loops") {
-        let running = desk.ask(ListLoops { status: Some("running".to_owned()), kind: None })?;
+        let running = backend.ask(ListLoops { status: Some(vec![Status::Active].into()), kind: None })?;
         lines.extend(running.loops.iter().map(|one| fleet_line(&one.task, folders, now)));
     }
     for queue in queues.iter().filter(|queue| queue.queue != "loops" && busy(&queue.queue)) {
-        let (queue, status) = (queue.queue.clone(), Some("active".to_owned()));
-        let running = desk.ask(ListTasks { queue, status, all: false, assignee: None })?;
+        let (queue, status) = (QueueName::known(&queue.queue), Some(vec![Status::Active].into()));
+        let running = backend.ask(ListTasks { queue, status, all: false, assignee: None })?;
         lines.extend(running.tasks.iter().map(|task| fleet_line(task, folders, now)));
     }
     Ok(lines)
@@ -236,9 +235,9 @@ fn last_output(folders: &Folders, task: &TaskPayload) -> Option<String> {
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
 
-fn queue(desk: &Desk, queue: &str) -> CliResult<Vec<Line>> {
+fn queue(backend: &Backend, queue: &str) -> CliResult<Vec<Line>> {
     if queue == "loops" {
-        let pending = desk.ask(ShowScheduler {})?;
+        let pending = backend.ask(ShowScheduler {})?;
         let line = |one: &rota_verbs::loops::PendingLoop| Line {
             id: Some(one.id.to_string()),
             cells: vec![
@@ -254,7 +253,7 @@ fn queue(desk: &Desk, queue: &str) -> CliResult<Vec<Line>> {
         };
         return Ok(pending.loops.iter().map(line).collect());
     }
-    let plan = desk.ask(PlanLeases { queue: queue.to_owned(), limit: Some(ENTRIES) })?;
+    let plan = backend.ask(PlanLeases { queue: QueueName::known(queue), limit: Some(ENTRIES.into()) })?;
     let line = |id: &str, score: String, verdict: String| Line {
         id: Some(id.to_owned()),
         cells: vec![

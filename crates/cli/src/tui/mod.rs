@@ -24,8 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::load::{Task, Wanted};
 use self::view::{Data, Order, View};
 use crate::args::Common;
+use crate::backend::Backend;
 use crate::commands::gates;
-use crate::desk::Desk;
 use crate::errors::{CliError, CliResult};
 use crate::locate;
 
@@ -53,13 +53,13 @@ pub fn run(common: &Common) -> CliResult<ExitCode> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(CliError::Io("rota top wants a terminal; see rota status and rota log".to_owned()));
     }
-    let desk = locate::desk(common)?;
-    let folders = match &desk {
-        Desk::Store(_) => {
+    let backend = locate::backend(common)?;
+    let folders = match &backend {
+        Backend::Store(_) => {
             let (workspace, rota) = locate::workspace()?;
             Some(Folders::new(&workspace, &rota))
         }
-        Desk::Server(_) => None,
+        Backend::Server(_) => None,
     };
     let gates = gates(common)?;
     let cycles = crate::commands::supervise::cycles_of(common)?;
@@ -68,7 +68,9 @@ pub fn run(common: &Common) -> CliResult<ExitCode> {
     hear_signals(told.clone())?;
     let (tasks, orders) = mpsc::channel();
     let loaded = told.clone();
-    std::thread::spawn(move || load::run(&desk, folders.as_ref(), &gates, cycles.as_ref(), &orders, &loaded));
+    std::thread::spawn(move || {
+        load::run(&backend, folders.as_ref(), &gates, cycles.as_ref(), &orders, &loaded)
+    });
     let mut terminal = Screen::open()?;
     std::thread::spawn(move || read_keys(&told));
     show(&mut terminal.0, View::new(has_color), &happened, &tasks)

@@ -36,7 +36,7 @@ fn messages() {
             [2]
             $ task agent deregister ""
             ! error: missing agent ID
-            ! Usage: rota task agent [OPTIONS] [COMMAND]
+            ! Usage: rota task agent deregister [OPTIONS] <agent>
             [1]
             $ task agent register extra
             ! error: unexpected argument 'extra'

@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use rota_auth::LeaseToken;
+use rota_verbs::error_report::Nature;
 use rota_verbs::lease_token::{self, Bearer, Denial};
-use rota_verbs::said::Nature;
 use rota_verbs::{Context, Said, Word};
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ pub async fn narrow(
     // A call that names no scope means that of the lease.
     let scope = if asked.surroundings.contains_key("scope") { cx.scope.clone() } else { claim.scope.clone() };
     let cx = Context { scope, ..cx };
-    match lease_token::authorize(cx, bearer, operation.route.name, &input).await {
+    match lease_token::authorize(cx, bearer, operation, &input).await {
         Ok(cx) => Ok(cx),
         Err(Denial::Forbidden { code, message }) => Err(forbidden(code, message)),
         Err(Denial::Failed(error)) => Err(problem(&Said::of(&error))),

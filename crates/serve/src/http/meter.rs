@@ -421,9 +421,11 @@ mod tests {
     use rota_store::intents::blocks::NoteLimit;
     use rota_store::intents::gateway::NoteUsage;
     use rota_store::{Store, UsageRow};
-    use rota_verbs::create::{Create, create};
-    use rota_verbs::loops::{self, AddLoop};
-    use rota_verbs::{claim, settle};
+    use rota_verbs::claim::ClaimTask;
+    use rota_verbs::create::CreateTask;
+    use rota_verbs::loops::AddLoop;
+    use rota_verbs::settle::FinishTask;
+    use rota_verbs::{Verb, input};
 
     use rota_testbed::block_on;
 
@@ -433,20 +435,22 @@ mod tests {
         text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok())
     }
 
+    fn done<V: Verb>(cx: &Context, json: &str) {
+        let input: V = input::read(json).unwrap_or_else(|error| panic!("{error}"));
+        block_on(input.run(cx)).unwrap_or_else(|error| panic!("{error}"));
+    }
+
     /// A short lease is taken back by who comes an hour later.
     fn lose_a_lease(cx: &Context) {
-        let terms = claim::Terms { queue: "tasks".into(), lease_secs: Some(1), ..claim::Terms::default() };
-        let wanted = || claim::Claim { id: None, terms: terms.clone() };
-        block_on(claim::claim(cx, wanted())).unwrap_or_else(|error| panic!("{error}"));
+        done::<ClaimTask>(cx, r#"{"lease": 1}"#);
         let later = rota_store::clock::system_now().plus_ms(3_600_000);
         let later = Context { now: Some(later), allow_future: true, ..cx.clone() };
-        block_on(claim::claim(&later, wanted())).unwrap_or_else(|error| panic!("{error}"));
+        done::<ClaimTask>(&later, r#"{"lease": 1}"#);
     }
 
     /// An upstream is blocked, and a loop and somebody without a task used it.
     fn push_back_and_use(cx: &Context) {
-        let add = AddLoop { kind: "ralph".into(), id: Some("r".into()), ..AddLoop::default() };
-        block_on(loops::add(cx, add)).unwrap_or_else(|error| panic!("{error}"));
+        done::<AddLoop>(cx, r#"{"kind": "ralph", "id": "r"}"#);
         let call = Call::in_scope(&cx.scope);
         let limit = NoteLimit {
             call: call.clone(),
@@ -479,14 +483,10 @@ mod tests {
         let meter = Meter::default();
         block_on(meter.look(&cx, true));
         for id in ["a", "b"] {
-            let task =
-                Create { id: id.into(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
-            block_on(create(&cx, task)).unwrap_or_else(|error| panic!("{error}"));
+            done::<CreateTask>(&cx, &format!(r#"{{"id": "{id}", "title": "T"}}"#));
         }
-        let terms = claim::Terms { queue: "tasks".into(), ..claim::Terms::default() };
-        let wanted = claim::Claim { id: None, terms };
-        block_on(claim::claim(&cx, wanted)).unwrap_or_else(|error| panic!("{error}"));
-        block_on(settle::done(&cx, "a", None, None)).unwrap_or_else(|error| panic!("{error}"));
+        done::<ClaimTask>(&cx, "{}");
+        done::<FinishTask>(&cx, r#"{"id": "a"}"#);
         lose_a_lease(&cx);
         push_back_and_use(&cx);
         meter.note_tick(Duration::from_millis(2));

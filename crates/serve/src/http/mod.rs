@@ -1,4 +1,4 @@
-//! The HTTP API: every verb of the [table](rota_verbs::table) below `/api/v1`, with the JSON that the command line prints.
+//! The HTTP API: every verb of the [registry](rota_verbs::registry) below `/api/v1`, with the JSON that the command line prints.
 //!
 //! A call runs on a thread of its own under one of a limited number of turns, so that a store that makes it wait holds
 //! up nobody else; only one task is read from a file where the connections are, because that takes less time than to hand
@@ -6,7 +6,6 @@
 //! listener, an authenticator and what tells it to stop.
 
 mod access;
-mod bounds;
 mod cycles;
 mod events;
 mod meter;
@@ -28,21 +27,20 @@ use http_body_util::{BodyExt, Full};
 use rota_auth::{Authenticator, Caller, Denied};
 use rota_core::supervisor::Standing;
 use rota_gateway::panel::Panel;
-use rota_verbs::verb::Telling;
-use rota_verbs::{Context, Payload, Said, mirror, sched, settle};
-use serde_json::Value;
+use rota_verbs::policy::ListPolicies;
+use rota_verbs::registry::Failure;
+use rota_verbs::{Context, Payload, Said, Verb, mirror, settle};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use meter::Meter;
 pub use operations::{Operation, PREFIX};
-pub use request::SURROUNDINGS;
+pub use request::{SURROUNDINGS, takes, typed};
 
 use crate::client::Target;
 use crate::listen::{Answer, Problem, serve};
 use events::{Hub, Wanted};
-use operations::Failure;
 use request::Asked;
 use trace::{Begun, Tracer};
 
@@ -170,7 +168,7 @@ impl Api {
             _ => {}
         }
         let below = path.strip_prefix(PREFIX).ok_or_else(|| not_found(path))?;
-        let (operation, named) = Operation::find(&parts.method, below)
+        let (operation, named) = operations::find(&parts.method, below)
             .map_err(|methods| if methods.is_empty() { not_found(path) } else { not_allowed(&methods) })?;
         let asked = request::read(operation, &named, parts, &body)?;
         let text = self.call(operation, asked, caller).await?;
@@ -179,7 +177,7 @@ impl Api {
 
     /// Whether the store answers.
     async fn ready(&self, parts: &Parts) -> Result<Answer, Problem> {
-        match rota_verbs::policy::history(&self.settings.context).await {
+        match (ListPolicies {}).run(&self.settings.context).await {
             Ok(_) => plain(parts, "ready\n"),
             Err(error) => Err(problem(&Said::of(&error))),
         }
@@ -276,48 +274,22 @@ async fn perform(
         Caller::Operator => cx,
         Caller::Lease(claim) => access::narrow(claim, operation, asked, cx).await?,
     };
-    let told = |error| match operation.route.telling {
-        Telling::WithHint => problem(&Said::of(&error)),
-        Telling::OneLine => problem(&Said::in_one_line(&error)),
-    };
-    let text = (operation.run)(&cx, &asked.input).await.map_err(|failure| match failure {
-        Failure::Input(error) => Problem::new(StatusCode::BAD_REQUEST, "bad_request", error.to_string()),
-        Failure::Verb(error) => told(error),
+    let done = (operation.run)(&cx, &asked.input).await.map_err(|failure| match failure {
+        Failure::Shape(error) => Problem::new(StatusCode::BAD_REQUEST, "bad_request", error.to_string()),
+        Failure::Verb(error) => problem(&operation.report(&error)),
     })?;
-    let publishes = matches!(operation.route.name, "policy apply" | "sched policy set");
-    if let Some(file) = settings.policy_file.as_ref().filter(|_| publishes) {
+    if let Some(file) = settings.policy_file.as_ref().filter(|_| operation.publishes) {
         // The store decides, so a copy that cannot be written is no failure of what was done.
         drop(mirror::write(&cx, file).await);
     }
     if gone.load(Ordering::Acquire) {
-        give_back(operation.route.name, cx, &text).await;
-    }
-    Ok(text)
-}
-
-/// Nobody waits for the answer any more, so nobody would work under these leases before they run out. A settlement
-/// stays: only the claim that came with it is given back.
-async fn give_back(name: &str, cx: Context, text: &str) {
-    let payload: Value = serde_json::from_str(text).unwrap_or_default();
-    match name {
-        "task claim" => release(&cx, &payload).await,
-        "task done" => release(&cx, &payload["next"]).await,
-        "sched lease" => {
-            for lease in payload["leases"].as_array().into_iter().flatten() {
-                let lease = lease["leaseId"].as_str().unwrap_or_default();
-                drop(sched::release(&cx, lease, false, None).await);
-            }
+        // The caller has gone, so nobody would work under these leases before they expire. One that cannot be released
+        // expires.
+        for lease in &done.leases.granted {
+            drop(settle::release_granted(&cx, lease).await);
         }
-        _ => {}
     }
-}
-
-/// Releases a claimed task, if there is one. A lease that cannot be given back runs out.
-async fn release(cx: &Context, claimed: &Value) {
-    let text = |key: &str| claimed[key].as_str().map(str::to_owned);
-    let Some(id) = text("id") else { return };
-    let cx = Context { lease: text("leaseId"), agent: None, ..cx.clone() };
-    drop(settle::release(&cx, &id).await);
+    Ok(done.text)
 }
 
 /// Notices that the caller went away: its request is dropped before it was answered.

@@ -1,13 +1,13 @@
 //! The description of the API, made from the types that inputs are read into and payloads are written from.
 
+use rota_core::limits;
 use rota_gateway::panel::Panel;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::GATE;
-use super::bounds;
 use super::operations::{Operation, PREFIX};
-use super::request::SURROUNDINGS;
+use super::request::{SURROUNDINGS, takes};
 use crate::listen::Told;
 
 /// What a verb may answer instead of its payload.
@@ -65,7 +65,7 @@ pub fn document() -> Value {
 
 fn surroundings() -> Map<String, Value> {
     let parameter = |(name, about): (&str, &str)| {
-        let schema = bounds::surrounding(name);
+        let schema = call_option(name);
         (name.to_owned(), json!({"name": name, "in": "query", "description": about, "schema": schema}))
     };
     SURROUNDINGS.into_iter().map(parameter).collect()
@@ -86,35 +86,28 @@ fn responses(kind: &str, schema: Value) -> Map<String, Value> {
 
 fn described(operation: &Operation, generator: &mut schemars::SchemaGenerator) -> Value {
     let route = operation.route;
+    let has_no_body = route.method.has_no_body();
     let named: Vec<&str> =
         route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
-    let bounded = |name: &str, is_in_address: bool| {
-        bounds::bounded(route.name, name, &operation.fields[name], is_in_address)
-    };
+    let bounded = |name: &str, is_in_address: bool| bounded(&operation.fields[name], is_in_address);
     let in_path =
         |name: &&str| json!({"name": name, "in": "path", "required": true, "schema": bounded(name, true)});
     let mut parameters: Vec<Value> = named.iter().map(in_path).collect();
-    let input = (operation.input)(generator);
-    let input = resolved(input.as_value(), generator);
-    let required: Vec<Value> = input["required"].as_array().cloned().unwrap_or_default();
+    let required = &operation.required;
     let others = operation.fields.keys().filter(|name| !named.contains(&name.as_str()));
-    let others: Map<String, Value> =
-        others.map(|name| (name.clone(), bounded(name, operation.has_no_body()))).collect();
+    let others: Map<String, Value> = others.map(|name| (name.clone(), bounded(name, has_no_body))).collect();
     let mut described = json!({
         "operationId": route.name.replace([' ', '-'], "_"),
-        "summary": route.about,
+        "summary": operation.about,
         "tags": [route.name.split(' ').next()],
     });
-    if operation.has_no_body() {
+    if has_no_body {
         parameters.extend(others.iter().map(|(name, schema)| {
             let required = required.iter().any(|wanted| wanted == name);
             json!({"name": name, "in": "query", "required": required, "schema": schema})
         }));
     } else {
-        let required: Vec<&Value> = required
-            .iter()
-            .filter(|name| name.as_str().is_some_and(|name| others.contains_key(name)))
-            .collect();
+        let required: Vec<&String> = required.iter().filter(|name| others.contains_key(*name)).collect();
         let mut schema = json!({
             "type": "object",
             "properties": others,
@@ -122,16 +115,16 @@ fn described(operation: &Operation, generator: &mut schemars::SchemaGenerator) -
             "additionalProperties": false,
         });
         let mut is_needed = !required.is_empty();
-        if let Some(alternatives) = bounds::together(route.name) {
+        if let Some(alternatives) = &operation.alternatives {
             // A body may be left out only if an empty one would do.
             let needs_a_field = |alternative: &Value| alternative.get("required").is_some();
             is_needed |= alternatives.as_array().is_some_and(|all| all.iter().all(needs_a_field));
-            schema["anyOf"] = alternatives;
+            schema["anyOf"] = alternatives.clone();
         }
         described["requestBody"] =
             json!({"required": is_needed, "content": {"application/json": {"schema": schema}}});
     }
-    let own_lease = bounds::own_lease(&route);
+    let own_lease = operation.names_lease.then(own_lease);
     parameters.extend(SURROUNDINGS.map(|(name, about)| match &own_lease {
         Some(schema) if name == "leaseId" => {
             json!({"name": name, "in": "query", "description": about, "schema": schema})
@@ -158,10 +151,33 @@ fn gate(panel: &Value) -> Value {
     }})
 }
 
-/// The schema itself where it is named by a reference.
-fn resolved(schema: &Value, generator: &schemars::SchemaGenerator) -> Value {
-    let name = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next());
-    name.and_then(|name| generator.definitions().get(name)).unwrap_or(schema).clone()
+/// The schema of a field. In an address nothing can be null, and every number has a greatest value.
+fn bounded(schema: &Value, is_in_address: bool) -> Value {
+    let mut schema = if schema.is_object() { schema.clone() } else { json!({}) };
+    if let Some(kinds) = schema.get("type").and_then(Value::as_array).filter(|_| is_in_address) {
+        schema["type"] = kinds.iter().find(|kind| *kind != "null").cloned().unwrap_or_default();
+    }
+    if takes(&schema, "integer") && schema.get("maximum").is_none() {
+        let is_short = schema.get("format").and_then(Value::as_str) == Some("uint32");
+        schema["maximum"] = if is_short { u32::MAX.into() } else { u64::MAX.into() };
+    }
+    schema
+}
+
+/// The schema of an option that every call takes in its query.
+fn call_option(name: &str) -> Value {
+    const NAME_OR_NONE: &str = r"^([^\-\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*)?$";
+    match name {
+        "now" => json!({"type": "string", "format": "date-time"}),
+        "leaseId" | "ambientLease" => json!({"type": "string", "pattern": r"^[^\u0000]*$"}),
+        _ => json!({"type": "string", "pattern": NAME_OR_NONE, "maxLength": limits::NAME_BYTES}),
+    }
+}
+
+/// The schema of `leaseId` where a verb speaks for it: a lease, or nothing.
+fn own_lease() -> Value {
+    let pattern = format!("^$|{}", rota_verbs::input::LEASE);
+    json!({"type": "string", "pattern": pattern, "maxLength": limits::ID_BYTES})
 }
 
 fn events() -> Value {

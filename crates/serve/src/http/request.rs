@@ -9,11 +9,10 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use rota_core::text::escaped;
-use rota_verbs::{Context, Result, Said, checked_name, input};
+use rota_verbs::{Claimant, Context, Result, Said, checked_name, input};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::bounds::takes;
 use super::operations::Operation;
 use super::problem;
 use crate::listen::Problem;
@@ -48,7 +47,7 @@ pub fn read(
     body: &[u8],
 ) -> std::result::Result<Asked, Problem> {
     let mut fields: BTreeMap<String, Box<RawValue>> = BTreeMap::new();
-    if operation.has_no_body() {
+    if operation.route.method.has_no_body() {
         if !body.is_empty() {
             return Err(bad(format!("{} takes no body", operation.route.method.word())));
         }
@@ -66,7 +65,7 @@ pub fn read(
     for (name, value) in query(parts)? {
         let twice = if SURROUNDINGS.iter().any(|(known, _)| *known == name) {
             surroundings.insert(name.clone(), value).is_some()
-        } else if operation.has_no_body() && operation.fields.contains_key(&name) {
+        } else if operation.route.method.has_no_body() && operation.fields.contains_key(&name) {
             let value = typed(&operation.fields[&name], &value);
             fields.insert(name.clone(), value).is_some()
         } else {
@@ -177,8 +176,17 @@ fn raw(text: &str) -> Box<RawValue> {
     to_raw_value(text).unwrap_or_else(|error| unreachable!("a text is JSON: {error}"))
 }
 
+/// Whether a schema takes values of a type.
+pub fn takes(schema: &Value, word: &str) -> bool {
+    match schema.get("type") {
+        Some(Value::String(kind)) => kind == word,
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == word),
+        _ => false,
+    }
+}
+
 /// The value of a query as the field's schema wants it: a number or a flag where it takes one, else a text.
-fn typed(schema: &Value, text: &str) -> Box<RawValue> {
+pub fn typed(schema: &Value, text: &str) -> Box<RawValue> {
     let takes = |word: &str| takes(schema, word);
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_value = (takes("integer") && plain) || (takes("boolean") && matches!(text, "true" | "false"));
@@ -215,6 +223,8 @@ pub fn context(server: &Context, said: &BTreeMap<String, String>) -> std::result
             store: server.store.clone(),
             runners: Arc::clone(&server.runners),
             settings: server.settings.clone(),
+            claimant: Claimant::Caller,
+            folder: server.folder.clone(),
         })
     };
     read().map_err(|error| problem(&Said::of(&error)))

@@ -1,14 +1,13 @@
 //! The Model Context Protocol: the verbs as tools, for any agent that speaks it. Both families are served, the
 //! `initialize` handshake and 2026-07-28, which starts with `server/discover`.
 //!
-//! A call becomes one verb on a thread of its own, so that a store that makes it wait holds up nobody else. The text of
+//! A call becomes one verb in a task of its own, which goes on when its caller goes away. The text of
 //! an answer is what the command line prints, byte for byte; the structured content is the same JSON.
 
 mod arguments;
 mod http;
 mod remote;
 mod session;
-mod shape;
 mod stdio;
 mod tools;
 
@@ -31,8 +30,8 @@ pub use http::serve_http;
 pub use remote::Remote;
 use session::{Client, Sessions};
 pub use stdio::serve_stdio;
+use tools::Tool;
 pub use tools::ToolSet;
-use tools::{Effect, Tool};
 
 /// Calls under way at once; more wait.
 const CALLS: u32 = 16;
@@ -51,8 +50,6 @@ const INSTRUCTIONS: &str = "Rota hands out tasks to agents, one holder at a time
 pub struct Settings {
     /// The store, the scope and who asks, unless a call says otherwise.
     pub context: Context,
-    /// The folder it runs in: where entries belong that name none.
-    pub folder: String,
     /// Where the copy of the policy is written.
     pub policy_file: PathBuf,
     /// Which tools it offers.
@@ -113,9 +110,10 @@ impl McpServer {
         }
         let (settings, session) = (Arc::clone(&self.settings), Arc::clone(&self.session));
         let cancelled = context.ct.clone();
-        let called = tokio::task::spawn_blocking(move || {
+        // A task of its own: a call goes on when its caller goes away.
+        let called = tokio::spawn(async move {
             let _turn = turn;
-            tool.call(&settings, &session, request.arguments, cancelled)
+            tool.call(&settings, &session, request.arguments, cancelled).await
         });
         match called.await {
             Ok(outcome) => Ok(result(outcome)),
@@ -162,11 +160,6 @@ impl ServerHandler for McpServer {
     }
 }
 
-/// Waits for a verb on a thread of its own, beside the runtime's.
-fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Handle::current().block_on(future)
-}
-
 /// The session that an HTTP request belongs to.
 fn session_id(parts: &::http::request::Parts) -> Option<&str> {
     parts.headers.get("mcp-session-id").and_then(|id| id.to_str().ok())
@@ -174,14 +167,14 @@ fn session_id(parts: &::http::request::Parts) -> Option<&str> {
 
 /// A tool as clients see it.
 fn offer(tool: &'static Tool, allow_now: bool) -> Offer {
-    let hints = ToolAnnotations::with_title(tool.title)
-        .read_only(tool.effect == Effect::Reads)
-        .destructive(tool.effect == Effect::Replaces)
-        .idempotent(tool.is_idempotent || tool.effect == Effect::Reads)
+    let hints = ToolAnnotations::with_title(tool.offered.title)
+        .read_only(tool.reads())
+        .destructive(tool.offered.is_destructive)
+        .idempotent(tool.operation.is_idempotent)
         .open_world(false);
-    let mut offer = Offer::new(tool.name, tool.description, arguments::schema(tool.arguments(allow_now)));
-    offer.title = Some(tool.title.to_owned());
-    offer.output_schema = Some(Arc::new((tool.answer)().schema()));
+    let mut offer = Offer::new(tool.name.as_str(), tool.offered.description, tool.input_schema(allow_now));
+    offer.title = Some(tool.offered.title.to_owned());
+    offer.output_schema = Some(Arc::new(tool.output_schema()));
     offer.annotations = Some(hints);
     offer
 }

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rota_verbs::{Context, settle};
+use rota_verbs::settle::ReleaseTask;
+use rota_verbs::{Context, Verb, task_id};
 use tokio::runtime::Handle;
 
 /// How long a session without a lease may be silent.
@@ -182,7 +183,9 @@ fn after(lasts_ms: i64) -> Instant {
 async fn release(cx: &Context, ((scope, task), held): ((String, String), HeldLease)) {
     let (lease, agent) = (Some(held.lease), held.agent);
     let cx = Context { scope, agent, lease, ambient_lease: None, now: None, ..cx.clone() };
-    drop(settle::release(&cx, &task).await);
+    if let Ok(id) = task_id(&task) {
+        drop(ReleaseTask { id: id.into() }.run(&cx).await);
+    }
 }
 
 #[cfg(test)]
@@ -190,11 +193,15 @@ mod tests {
     use std::sync::Barrier;
 
     use rota_store::{AnyStore, Location};
-    use rota_verbs::claim::{Claim, Terms, claim};
-    use rota_verbs::create::{Create, create};
-    use rota_verbs::show::show;
+    use rota_verbs::claim::ClaimTask;
+    use rota_verbs::create::CreateTask;
+    use rota_verbs::show::ShowTask;
 
     use super::*;
+
+    fn input<V: Verb>(json: &str) -> V {
+        rota_verbs::input::read(json).unwrap_or_else(|unread| panic!("{unread:?}"))
+    }
 
     /// A client that goes away while the server ends: its lease is released before the server is gone.
     #[test]
@@ -205,16 +212,15 @@ mod tests {
         let store = runtime.block_on(AnyStore::open(&Location::Memory));
         let store = store.unwrap_or_else(|error| panic!("{error}"));
         let cx = Context::new(store);
-        let task = Create { id: "a".into(), title: "A".into(), queue: "tasks".into(), ..Create::default() };
-        runtime.block_on(create(&cx, task)).unwrap_or_else(|error| panic!("{error}"));
+        let made = runtime.block_on(input::<CreateTask>(r#"{"id":"a","title":"A"}"#).run(&cx));
+        made.unwrap_or_else(|error| panic!("{error}"));
         for round in 0..500 {
             let sessions = Arc::new(Sessions::default());
             let client = sessions.client(&cx, None);
             client.begin();
             let own = Context { agent: client.agent().map(str::to_owned), ..cx.clone() };
-            let terms = Terms { queue: "tasks".into(), ..Terms::default() };
-            let claimed = runtime.block_on(claim(&own, Claim { id: None, terms }));
-            let claimed = claimed.ok().flatten().unwrap_or_else(|| panic!("round {round}: it is free again"));
+            let claimed = runtime.block_on(input::<ClaimTask>("{}").run(&own));
+            let claimed = claimed.unwrap_or_else(|error| panic!("round {round}: {error}"));
             assert!(client.hold(&own, "a", claimed.task.lease_id.as_deref().unwrap_or_default(), 60_000));
             let both = Arc::new(Barrier::new(2));
             let start = Arc::clone(&both);
@@ -224,7 +230,8 @@ mod tests {
             });
             both.wait();
             sessions.end_all();
-            let task = runtime.block_on(show(&cx, "a", false)).unwrap_or_else(|error| panic!("{error}"));
+            let task = runtime.block_on(input::<ShowTask>(r#"{"id":"a"}"#).run(&cx));
+            let task = task.unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(task.task.status, "open", "round {round}");
             assert!(leaving.join().is_ok());
         }

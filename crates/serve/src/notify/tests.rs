@@ -10,8 +10,12 @@ use rota_store::intents::blocks::NoteLimit;
 use rota_store::intents::issues::NoteViolation;
 use rota_store::{AnyStore, Location, Store};
 use rota_testbed::block_on;
-use rota_verbs::create::{Create, create};
-use rota_verbs::{Context, settle};
+use rota_verbs::create::CreateTask;
+use rota_verbs::delete::DeleteTask;
+use rota_verbs::loops::AddLoop;
+use rota_verbs::policy::{ApplyPolicy, Unnamed};
+use rota_verbs::settle::ParkTask;
+use rota_verbs::{Context, Verb, input};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -60,13 +64,17 @@ fn answer_one(mut stream: TcpStream, answer: &str) -> Got {
     (head, body)
 }
 
+fn done<V: Verb>(cx: &Context, json: &Value) {
+    let input: V = input::read(&json.to_string()).unwrap_or_else(|error| panic!("{error}"));
+    block_on(input.run(cx)).unwrap_or_else(|error| panic!("{error}"));
+}
+
 fn add(cx: &Context, id: &str) {
-    let task = Create { id: id.into(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
-    block_on(create(cx, task)).unwrap_or_else(|error| panic!("{error}"));
+    done::<CreateTask>(cx, &json!({"id": id, "title": "T"}));
 }
 
 fn park(cx: &Context, id: &str) {
-    block_on(settle::park(cx, id, "needs \u{1b}[2J a key".into())).unwrap_or_else(|error| panic!("{error}"));
+    done::<ParkTask>(cx, &json!({"id": id, "reason": "needs \u{1b}[2J a key"}));
 }
 
 struct Told {
@@ -113,17 +121,10 @@ impl Told {
 
 /// A loop below one that is deleted fails for good.
 fn fail(cx: &Context, id: &str) {
-    use rota_verbs::loops::{self, AddLoop};
     let parent = format!("parent-of-{id}");
-    let one = |id: &str, parent: Option<&str>| AddLoop {
-        kind: "ralph".into(),
-        id: Some(id.to_owned()),
-        parent: parent.map(str::to_owned),
-        ..AddLoop::default()
-    };
-    block_on(loops::add(cx, one(&parent, None))).unwrap_or_else(|error| panic!("{error}"));
-    block_on(loops::add(cx, one(id, Some(&parent)))).unwrap_or_else(|error| panic!("{error}"));
-    block_on(rota_verbs::delete::delete(cx, &parent)).unwrap_or_else(|error| panic!("{error}"));
+    done::<AddLoop>(cx, &json!({"kind": "ralph", "id": parent}));
+    done::<AddLoop>(cx, &json!({"kind": "ralph", "id": id, "parent": parent}));
+    done::<DeleteTask>(cx, &json!({"id": parent}));
 }
 
 fn next(got: &mpsc::Receiver<Got>) -> (String, Value, Vec<u8>) {
@@ -226,8 +227,8 @@ fn a_receiver_that_never_takes_it_is_given_up_on() {
 fn push_back(cx: &Context, upstream: &str, for_secs: u32) {
     let gate = json!({"initialBackoffSecs": for_secs, "maxBackoffSecs": for_secs});
     let policy = json!({"gate": gate}).to_string();
-    block_on(rota_verbs::policy::apply(cx, &policy, rota_verbs::policy::Unnamed::Replace))
-        .unwrap_or_else(|error| panic!("{error}"));
+    let apply = ApplyPolicy { document: policy, unnamed: Unnamed::Replace };
+    block_on(apply.run(cx)).unwrap_or_else(|error| panic!("{error}"));
     let call = Call::in_scope(&cx.scope);
     let limit = NoteLimit { call, upstream: upstream.to_owned(), began_at: None, retry_after_ms: None };
     block_on(cx.store.perform(&limit)).unwrap_or_else(|error| panic!("{error}"));

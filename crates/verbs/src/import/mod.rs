@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::context::{Context, bad_value};
-use crate::create::checked_queue;
+use crate::input::QueueName;
 use record::Incoming;
 
 /// Whose file it is.
@@ -136,7 +136,7 @@ pub struct ImportedTask {
 
 /// Takes a file in.
 pub async fn import_foreign(cx: &Context, input: ImportForeign) -> Result<Imported> {
-    let queue = checked_queue(&input.queue)?;
+    let queue = input.queue.parse::<QueueName>()?.into_inner();
     let only = input.only.as_deref();
     let incoming = match input.format {
         Format::Ralph => match look_into(&input.file)? {

@@ -1,20 +1,20 @@
 //! `rota issue`: the tracker that is the store itself.
 
+use async_trait::async_trait;
 use rota_core::text::escaped;
 use rota_core::{Refusal, Status, Task, UnixMillis, limits};
 use rota_store::Store;
 use rota_store::intents::issues::{
-    AddLocalIssue, CloseIssue, EditIssue, EditLocalIssue, Guard, LocalComment, Note, NoteChange, QUEUE,
-    ReopenIssue, local_issue,
+    self, AddLocalIssue, EditLocalIssue, Guard, LocalComment, Note, NoteChange, QUEUE, local_issue,
 };
 use rota_store::intents::read::{List, Show};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::context::{Context, bad_value, checked_name, checked_text};
-use crate::create::{checked_description, checked_title};
-use crate::verb::Word;
+use crate::context::{Context, bad_value, checked_text};
+use crate::input::{IssueNumber, Label, Title, description};
+use crate::verb::{Route, Verb, Word};
 
 /// What the local tracker is called.
 const LOCAL: &str = "local";
@@ -66,15 +66,6 @@ impl IssuePayload {
     }
 }
 
-/// What to add.
-#[derive(Clone, Debug, Default)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct AddIssue {
-    pub title: String,
-    pub body: Option<String>,
-    pub labels: Vec<String>,
-}
-
 /// Issues, lowest number first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issues {
@@ -84,137 +75,276 @@ pub struct Issues {
     pub issues: Vec<IssuePayload>,
 }
 
-/// Adds an issue under the next number.
-pub async fn add(cx: &Context, input: AddIssue) -> Result<IssuePayload> {
-    let labels = checked_labels(input.labels)?;
-    let body = checked_description(input.body)?;
-    let intent = AddLocalIssue {
-        call: cx.call(),
-        source: LOCAL.to_owned(),
-        title: checked_title(&input.title)?,
-        body,
-        labels,
-    };
-    IssuePayload::of(cx.store.perform(&intent).await?)
+/// Add an issue and print its number
+///
+/// Example: rota issue add --title "Fix the login" --body "It says 500." --label bug
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AddIssue {
+    /// One line
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    pub title: Title,
+    /// The text
+    #[arg(long, value_name = "B", allow_hyphen_values = true)]
+    pub body: Option<String>,
+    /// A label; may be given several times
+    #[arg(long = "label", value_name = "L", allow_hyphen_values = true)]
+    #[serde(default)]
+    pub labels: Vec<Label>,
 }
 
-fn checked_labels(given: Vec<String>) -> Result<Vec<String>> {
-    let mut labels: Vec<String> = Vec::new();
-    for label in given {
-        let label = checked_name("label", Some(label))?.ok_or_else(|| bad_value("label is empty".into()))?;
-        if !labels.contains(&label) {
-            labels.push(label);
+#[async_trait]
+impl Verb for AddIssue {
+    type Payload = IssuePayload;
+    const ROUTE: Route = Route::post("issue add", "/issues");
+
+    async fn run(self, cx: &Context) -> Result<IssuePayload> {
+        let (title, labels) = (self.title.into_inner(), distinct(self.labels));
+        let body = description(self.body)?;
+        let intent = AddLocalIssue { call: cx.call(), source: LOCAL.to_owned(), title, body, labels };
+        IssuePayload::of(cx.store.perform(&intent).await?)
+    }
+}
+
+fn distinct(labels: Vec<Label>) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for label in labels.into_iter().map(Label::into_inner) {
+        if !distinct.contains(&label) {
+            distinct.push(label);
         }
     }
-    Ok(labels)
+    distinct
 }
 
-/// Open issues; closed ones too if wanted.
-pub async fn list(cx: &Context, all: bool) -> Result<Issues> {
-    let statuses = Vec::new();
-    let list = List { call: cx.call(), queue: QUEUE.to_owned(), statuses, assignee: None };
-    let views = cx.store.perform(&list).await?.into_iter();
-    let local = views.map(|view| view.task).filter(|task| task.spec_ref.as_deref() == Some(LOCAL));
-    let mut issues = local.map(IssuePayload::of).collect::<Result<Vec<_>>>()?;
-    issues.retain(|issue| all || issue.state == "open");
-    issues.sort_by_key(|issue| issue.number);
-    Ok(Issues { total: issues.len(), issues })
+/// List open issues, lowest number first
+///
+/// Example: rota issue list --all
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListIssues {
+    /// Closed ones too
+    #[arg(long)]
+    #[serde(default)]
+    pub all: bool,
 }
 
-/// One issue.
-pub async fn show(cx: &Context, number: &str) -> Result<IssuePayload> {
-    let number = counted(number)?;
-    let show = Show { call: cx.call(), id: local_issue(number) };
-    let (view, _) = cx.store.perform(&show).await.map_err(|error| not_found(error, number))?;
-    IssuePayload::of(view.task)
-}
+#[async_trait]
+impl Verb for ListIssues {
+    type Payload = Issues;
+    const ROUTE: Route = Route::get("issue list", "/issues");
 
-/// Closes an issue: it is done, whoever works on it.
-pub async fn close(cx: &Context, number: &str) -> Result<IssuePayload> {
-    let number = counted(number)?;
-    let close = CloseIssue { call: cx.call(), id: local_issue(number) };
-    let closed = cx.store.perform(&close).await.map_err(|error| not_found(error, number))?;
-    IssuePayload::of(closed)
-}
-
-/// Opens a closed issue again; an open one stays as it is.
-pub async fn reopen(cx: &Context, number: &str) -> Result<IssuePayload> {
-    let number = counted(number)?;
-    let reopen = ReopenIssue { call: cx.call(), id: local_issue(number) };
-    let open = cx.store.perform(&reopen).await.map_err(|error| not_found(error, number))?;
-    IssuePayload::of(open)
-}
-
-/// Adds and removes labels.
-pub async fn label(
-    cx: &Context,
-    number: &str,
-    add: Vec<String>,
-    remove: Vec<String>,
-) -> Result<IssuePayload> {
-    let number = counted(number)?;
-    let (add, remove) = (checked_labels(add)?, checked_labels(remove)?);
-    if add.is_empty() && remove.is_empty() {
-        return Err(bad_value("no label is given: name one to add or to remove".into()).into());
+    async fn run(self, cx: &Context) -> Result<Issues> {
+        let list = List { call: cx.call(), queue: QUEUE.to_owned(), statuses: Vec::new(), assignee: None };
+        let views = cx.store.perform(&list).await?.into_iter();
+        let local = views.map(|view| view.task).filter(|task| task.spec_ref.as_deref() == Some(LOCAL));
+        let mut issues = local.map(IssuePayload::of).collect::<Result<Vec<_>>>()?;
+        issues.retain(|issue| self.all || issue.state == "open");
+        issues.sort_by_key(|issue| issue.number);
+        Ok(Issues { total: issues.len(), issues })
     }
-    if let Some(both) = add.iter().find(|label| remove.contains(label)) {
-        let problem = format!("label '{}' is both added and removed", escaped(both));
-        return Err(bad_value(problem).into());
-    }
-    let added = add.into_iter().map(NoteChange::AddLabel);
-    let changes = added.chain(remove.into_iter().map(NoteChange::RemoveLabel)).collect();
-    change(cx, number, changes).await
 }
 
-/// Adds a comment. Text with a hidden marker of Rota is refused: it would pass for one of the supervisor's.
-pub async fn comment(cx: &Context, number: &str, text: String) -> Result<IssuePayload> {
-    let number = counted(number)?;
-    if text.trim().is_empty() {
-        return Err(bad_value("comment is empty".into()).into());
+/// Show one issue with its body, labels and comments
+///
+/// Example: rota issue show 3
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShowIssue {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: IssueNumber,
+}
+
+#[async_trait]
+impl Verb for ShowIssue {
+    type Payload = IssuePayload;
+    const ROUTE: Route = Route::get("issue show", "/issues/{number}");
+
+    async fn run(self, cx: &Context) -> Result<IssuePayload> {
+        let number = self.number.into_inner();
+        let show = Show { call: cx.call(), id: local_issue(number) };
+        let (view, _) = cx.store.perform(&show).await.map_err(|error| not_found(error, number))?;
+        IssuePayload::of(view.task)
     }
-    checked_text("comment", &text, limits::TEXT_BYTES)?;
-    if text.lines().any(|line| line.trim().starts_with("<!-- rota: ")) {
-        return Err(bad_value("comment may not contain the supervisor's marker '<!-- rota:'".into()).into());
+}
+
+/// Close an issue: it is done, whoever works on it
+///
+/// Example: rota issue close 3
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CloseIssue {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: IssueNumber,
+}
+
+#[async_trait]
+impl Verb for CloseIssue {
+    type Payload = IssuePayload;
+    const ROUTE: Route = Route::post("issue close", "/issues/{number}/close");
+
+    async fn run(self, cx: &Context) -> Result<IssuePayload> {
+        let number = self.number.into_inner();
+        let intent = issues::CloseIssue { call: cx.call(), id: local_issue(number) };
+        IssuePayload::of(cx.store.perform(&intent).await.map_err(|error| not_found(error, number))?)
     }
-    let comment = LocalComment { author: cx.call().actor, text };
-    change(cx, number, vec![NoteChange::Comment(comment)]).await
+}
+
+/// Open a closed issue again
+///
+/// Example: rota issue reopen 3
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReopenIssue {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: IssueNumber,
+}
+
+#[async_trait]
+impl Verb for ReopenIssue {
+    type Payload = IssuePayload;
+    const ROUTE: Route = Route::post("issue reopen", "/issues/{number}/reopen");
+
+    /// An open issue stays as it is.
+    async fn run(self, cx: &Context) -> Result<IssuePayload> {
+        let number = self.number.into_inner();
+        let intent = issues::ReopenIssue { call: cx.call(), id: local_issue(number) };
+        IssuePayload::of(cx.store.perform(&intent).await.map_err(|error| not_found(error, number))?)
+    }
+}
+
+/// Add or remove labels of an issue
+///
+/// The label rota:retry brings a parked issue back. Example: rota issue label 3 --add rota:retry --remove wip
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("anyOf" = serde_json::json!([
+    {"required": ["add"], "properties": {"add": {"type": "array", "minItems": 1}}},
+    {"required": ["remove"], "properties": {"remove": {"type": "array", "minItems": 1}}},
+])))]
+pub struct LabelIssue {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: IssueNumber,
+    /// A label to add; may be given several times
+    #[arg(long, value_name = "L", allow_hyphen_values = true)]
+    #[serde(default)]
+    pub add: Vec<Label>,
+    /// A label to remove; may be given several times
+    #[arg(long, value_name = "L", allow_hyphen_values = true)]
+    #[serde(default)]
+    pub remove: Vec<Label>,
+}
+
+#[async_trait]
+impl Verb for LabelIssue {
+    type Payload = IssuePayload;
+    const ROUTE: Route = Route::post("issue label", "/issues/{number}/label");
+
+    async fn run(self, cx: &Context) -> Result<IssuePayload> {
+        let (add, remove) = (distinct(self.add), distinct(self.remove));
+        if add.is_empty() && remove.is_empty() {
+            return Err(bad_value("no label is given: name one to add or to remove".into()).into());
+        }
+        if let Some(both) = add.iter().find(|label| remove.contains(label)) {
+            let problem = format!("label '{}' is both added and removed", escaped(both));
+            return Err(bad_value(problem).into());
+        }
+        let added = add.into_iter().map(NoteChange::AddLabel);
+        let changes = added.chain(remove.into_iter().map(NoteChange::RemoveLabel)).collect();
+        change(cx, self.number.into_inner(), changes).await
+    }
+}
+
+/// Comment on an issue
+///
+/// A comment brings a parked issue back. Example: rota issue comment 3 --body "Use the staging database."
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CommentIssue {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: IssueNumber,
+    /// The text
+    #[arg(long, value_name = "B", allow_hyphen_values = true)]
+    #[schemars(regex(pattern = r"\S"))]
+    pub body: String,
+}
+
+#[async_trait]
+impl Verb for CommentIssue {
+    type Payload = IssuePayload;
+    const ROUTE: Route = Route::post("issue comment", "/issues/{number}/comment");
+
+    /// A text with a hidden marker of Rota is refused: it would pass for one of the supervisor's.
+    async fn run(self, cx: &Context) -> Result<IssuePayload> {
+        let text = self.body;
+        if text.trim().is_empty() {
+            return Err(bad_value("comment is empty".into()).into());
+        }
+        checked_text("comment", &text, limits::TEXT_BYTES)?;
+        if text.lines().any(|line| line.trim().starts_with("<!-- rota: ")) {
+            return Err(
+                bad_value("comment may not contain the supervisor's marker '<!-- rota:'".into()).into()
+            );
+        }
+        let comment = LocalComment { author: cx.call().actor, text };
+        change(cx, self.number.into_inner(), vec![NoteChange::Comment(comment)]).await
+    }
 }
 
 async fn change(cx: &Context, number: u64, changes: Vec<NoteChange>) -> Result<IssuePayload> {
-    let edit =
-        EditIssue { call: cx.call(), id: local_issue(number), guard: Guard::Any, command: None, changes };
+    let edit = issues::EditIssue {
+        call: cx.call(),
+        id: local_issue(number),
+        guard: Guard::Any,
+        command: None,
+        changes,
+    };
     let edited = cx.store.perform(&edit).await.map_err(|error| not_found(error, number))?;
     IssuePayload::of(edited.ok_or(Refusal::IssueNotFound { number })?)
 }
 
-/// Replaces title or body.
-pub async fn edit(
-    cx: &Context,
-    number: &str,
-    title: Option<String>,
-    body: Option<String>,
-) -> Result<IssuePayload> {
-    let number = counted(number)?;
-    if title.is_none() && body.is_none() {
-        return Err(bad_value("nothing to change: give a title or a body".into()).into());
-    }
-    let body = match body {
-        Some(text) => Some(checked_description(Some(text))?.unwrap_or_default()),
-        None => None,
-    };
-    let title = title.as_deref().map(checked_title).transpose()?;
-    let edit = EditLocalIssue { call: cx.call(), id: local_issue(number), title, body };
-    let edited = cx.store.perform(&edit).await.map_err(|error| not_found(error, number))?;
-    IssuePayload::of(edited)
+/// Change the title or the body of an issue
+///
+/// A change brings a parked issue back. Example: rota issue edit 3 --title "Fix the login page"
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("anyOf" = serde_json::json!([
+    {"required": ["title"], "properties": {"title": {"type": "string"}}},
+    {"required": ["body"], "properties": {"body": {"type": "string"}}},
+])))]
+pub struct EditIssue {
+    /// Its number
+    #[arg(value_name = "N", allow_hyphen_values = true)]
+    pub number: IssueNumber,
+    /// The new title
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    pub title: Option<Title>,
+    /// The new text; an empty one removes it
+    #[arg(long, value_name = "B", allow_hyphen_values = true)]
+    pub body: Option<String>,
 }
 
-/// `3` or `#3`.
-fn counted(text: &str) -> Result<u64> {
-    let digits = text.strip_prefix('#').unwrap_or(text);
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.parse::<u64>().ok().filter(|number| is_number && *number > 0);
-    let wrong = || bad_value(format!("the number of an issue counts from 1, got: {}", escaped(text)));
-    Ok(number.ok_or_else(wrong)?)
+#[async_trait]
+impl Verb for EditIssue {
+    type Payload = IssuePayload;
+    const ROUTE: Route = Route::post("issue edit", "/issues/{number}/edit");
+
+    async fn run(self, cx: &Context) -> Result<IssuePayload> {
+        if self.title.is_none() && self.body.is_none() {
+            return Err(bad_value("nothing to change: give a title or a body".into()).into());
+        }
+        let body = match self.body {
+            Some(text) => Some(description(Some(text))?.unwrap_or_default()),
+            None => None,
+        };
+        let (number, title) = (self.number.into_inner(), self.title.map(Title::into_inner));
+        let edit = EditLocalIssue { call: cx.call(), id: local_issue(number), title, body };
+        IssuePayload::of(cx.store.perform(&edit).await.map_err(|error| not_found(error, number))?)
+    }
 }
 
 fn not_found(error: rota_store::Error, number: u64) -> rota_store::Error {

@@ -1,9 +1,10 @@
-//! `loop config`: each setting of a loop, and where it comes from.
+//! `rota loop config`: each setting of a loop, and where it comes from.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use rota_core::obstacle::Wait;
 use rota_core::{Policy, Task, TaskId};
 use rota_store::Store;
@@ -13,7 +14,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::context::{Context, task_id};
+use super::named;
+use crate::context::Context;
+use crate::input::Id;
+use crate::verb::{Route, Verb};
 use crate::{Result, Word};
 
 /// A value in force, and where it comes from.
@@ -86,12 +90,29 @@ pub struct LoopConfig {
     pub settings: Vec<Setting>,
 }
 
-/// The settings of a loop under the policy in force.
-pub async fn config(cx: &Context, id: &str) -> Result<LoopConfig> {
-    let (view, _) = cx.store.perform(&Show { call: cx.call(), id: task_id(id)? }).await?;
-    let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
-    let kind = view.task.kind;
-    let made = |made: &Arc<Made>| made(kind.as_deref().unwrap_or_default(), &published.policy);
-    let settings = cx.settings.made.as_ref().map(made).unwrap_or_default();
-    Ok(LoopConfig { id: view.task.id, kind, settings })
+/// Show the settings of a loop, and where each comes from
+///
+/// Example: rota loop config ralph-7
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConfigureLoop {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
+}
+
+#[async_trait]
+impl Verb for ConfigureLoop {
+    type Payload = LoopConfig;
+    const ROUTE: Route = Route::get("loop config", "/loops/{id}/config");
+
+    async fn run(self, cx: &Context) -> Result<LoopConfig> {
+        let shown = cx.store.perform(&Show { call: cx.call(), id: self.id.into_inner() }).await;
+        let (view, _) = named(shown)?;
+        let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+        let kind = view.task.kind;
+        let made = |made: &Arc<Made>| made(kind.as_deref().unwrap_or_default(), &published.policy);
+        let settings = cx.settings.made.as_ref().map(made).unwrap_or_default();
+        Ok(LoopConfig { id: view.task.id, kind, settings })
+    }
 }

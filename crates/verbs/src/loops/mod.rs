@@ -11,16 +11,16 @@ mod scheduler;
 mod show;
 mod tree;
 
-pub use add::{AddLoop, add, priority};
-pub use cancel::cancel;
-pub use config::{LoopConfig, Setting, Settings, config};
-pub use list::{ListLoops, Loops, list, statuses};
-pub use move_tree::move_tree;
-pub use pause::{pause, resume};
-pub use reiterate::reiterate;
-pub use scheduler::{PendingLoop, Scheduler, scheduler};
-pub use show::{ChildPayload, Iteration, ShownLoop, show};
-pub use tree::{LoopTree, TreeLine, tree};
+pub use add::AddLoop;
+pub use cancel::CancelLoop;
+pub use config::{ConfigureLoop, LoopConfig, Setting, Settings};
+pub use list::{ListLoops, Loops};
+pub use move_tree::MoveLoop;
+pub use pause::{PauseLoop, ResumeLoop};
+pub use reiterate::ReiterateLoop;
+pub use scheduler::{PendingLoop, Scheduler, ShowScheduler};
+pub use show::{ChildPayload, Iteration, ShowLoop, ShownLoop};
+pub use tree::{LoopTree, ShowTree, TreeLine};
 
 use rota_core::{Front, Refusal, Task, TaskId, UnixMillis};
 use rota_store::intents::loops::TreeChange;
@@ -93,7 +93,7 @@ impl ChangedTree {
 }
 
 /// A loop that is not there is told as one.
-pub fn named<T>(done: Result<T>) -> Result<T> {
+fn named<T>(done: Result<T>) -> Result<T> {
     done.map_err(|error| match error {
         Error::Refused(Refusal::TaskNotFound { id }) => Refusal::LoopNotFound { id }.into(),
         other => other,

@@ -1,5 +1,6 @@
 //! `debug scheduler`: every pending loop with its score and what stands in its way.
 
+use async_trait::async_trait;
 use rota_core::TaskId;
 use rota_core::explain::obstacle_in_short;
 use rota_core::obstacle::Obstacle;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::LOOPS;
 use crate::Result;
 use crate::context::Context;
+use crate::verb::{Route, Verb};
 
 /// Every pending loop, highest score first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -70,11 +72,25 @@ impl PendingLoop {
     }
 }
 
-/// Lists the pending loops.
-pub async fn scheduler(cx: &Context) -> Result<Scheduler> {
-    let (host, runners) = (cx.host.clone(), Runners::clone(&cx.runners));
-    let pending =
-        cx.store.perform(&Pending { call: cx.call(), queue: LOOPS.to_owned(), host, runners }).await?;
-    let loops: Vec<PendingLoop> = pending.into_iter().map(PendingLoop::of).collect();
-    Ok(Scheduler { total: loops.len(), loops })
+/// List pending loops with their scores and what stands in their way
+///
+/// Highest score first; PRIORITY is the score.
+///
+/// Example: rota debug scheduler
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShowScheduler {}
+
+#[async_trait]
+impl Verb for ShowScheduler {
+    type Payload = Scheduler;
+    const ROUTE: Route = Route::get("debug scheduler", "/pending-loops");
+
+    async fn run(self, cx: &Context) -> Result<Scheduler> {
+        let (host, runners) = (cx.host.clone(), Runners::clone(&cx.runners));
+        let intent = Pending { call: cx.call(), queue: LOOPS.to_owned(), host, runners };
+        let loops: Vec<PendingLoop> =
+            cx.store.perform(&intent).await?.into_iter().map(PendingLoop::of).collect();
+        Ok(Scheduler { total: loops.len(), loops })
+    }
 }

@@ -1,20 +1,21 @@
-//! `loop show`: one loop with its children and iterations.
+//! `rota loop show`
 
 use async_trait::async_trait;
 use rota_core::event::{Event, EventKind};
-use rota_core::transition::Verb;
-use rota_core::{Front, Outcome, Task, TaskId, UnixMillis};
+use rota_core::{Front, Outcome, Task, TaskId, UnixMillis, transition};
 use rota_store::intents::gateway::Used;
-use rota_store::intents::loops::ShowLoop;
+use rota_store::intents::loops;
 use rota_store::intents::read::Journal;
 use rota_store::{AnyTx, EventFilter, Intent, Outcome as Ran, Store, UsageFilter, UsageRow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::LoopPayload;
-use crate::context::{Context, task_id};
+use super::{LoopPayload, named};
+use crate::context::Context;
 use crate::gate::{UsageSum, sum_of};
-use crate::verb::read_flattened;
+use crate::input::Id;
+use crate::lease_token::{On, Right};
+use crate::verb::{Access, Route, Verb, read_flattened};
 use crate::{Result, Word};
 
 /// A loop in full.
@@ -79,7 +80,7 @@ pub struct Iteration {
 }
 
 struct InFull {
-    show: ShowLoop,
+    show: loops::ShowLoop,
     journal: Journal,
     used: Used,
 }
@@ -97,31 +98,48 @@ impl Intent for InFull {
     }
 }
 
-/// Shows a loop, its children and its iterations.
-pub async fn show(cx: &Context, id: &str) -> Result<ShownLoop> {
-    let id = task_id(id)?;
-    let filter = EventFilter { task: Some(id.clone()), ..EventFilter::default() };
-    let journal = Journal { call: cx.call(), filter };
-    let (scope, task) = (Some(cx.scope.clone()), Some(id.to_string()));
-    let used = Used { call: cx.call(), filter: UsageFilter { scope, task, day: None } };
-    let in_full = InFull { show: ShowLoop { call: cx.call(), id }, journal, used };
-    let ((view, children), events, usage) = cx.store.perform(&in_full).await?;
-    let mut iterations = iterations(&events);
-    if let Some(last) = iterations.last_mut().filter(|last| last.ended_at.is_none()) {
-        last.validating = cx.settings.is_validating(&view.task);
+/// Show one loop with its children and iterations
+///
+/// Example: rota loop show plan-1
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShowLoop {
+    /// The task
+    #[arg(value_name = "id")]
+    pub id: Id,
+}
+
+#[async_trait]
+impl Verb for ShowLoop {
+    type Payload = ShownLoop;
+    const ROUTE: Route = Route::get("loop show", "/loops/{id}");
+    const ACCESS: Access = Access::LeaseToken(Right::on(On::Own));
+
+    async fn run(self, cx: &Context) -> Result<ShownLoop> {
+        let id = self.id.into_inner();
+        let filter = EventFilter { task: Some(id.clone()), ..EventFilter::default() };
+        let journal = Journal { call: cx.call(), filter };
+        let (scope, task) = (Some(cx.scope.clone()), Some(id.to_string()));
+        let used = Used { call: cx.call(), filter: UsageFilter { scope, task, day: None } };
+        let in_full = InFull { show: loops::ShowLoop { call: cx.call(), id }, journal, used };
+        let ((view, children), events, usage) = named(cx.store.perform(&in_full).await)?;
+        let mut iterations = iterations(&events);
+        if let Some(last) = iterations.last_mut().filter(|last| last.ended_at.is_none()) {
+            last.validating = cx.settings.is_validating(&view.task);
+        }
+        let child = |task: Task| ChildPayload {
+            status: task.status.word_for(Front::Loop, false).into(),
+            id: task.id,
+            kind: task.kind,
+            title: task.title.to_string(),
+        };
+        Ok(ShownLoop {
+            task: LoopPayload::of_view(view),
+            children: children.into_iter().map(child).collect(),
+            iterations,
+            usage: sum_of(&usage),
+        })
     }
-    let child = |task: Task| ChildPayload {
-        status: task.status.word_for(Front::Loop, false).into(),
-        id: task.id,
-        kind: task.kind,
-        title: task.title.to_string(),
-    };
-    Ok(ShownLoop {
-        task: LoopPayload::of_view(view),
-        children: children.into_iter().map(child).collect(),
-        iterations,
-        usage: sum_of(&usage),
-    })
 }
 
 /// A grant or an `iterated` that changed the number begins one; the next one or the end of the lease ends it.
@@ -130,7 +148,8 @@ fn iterations(events: &[Event]) -> Vec<Iteration> {
     for event in events {
         let number = event.data.changes.get("iteration");
         let number = number.and_then(|number| serde_json::from_str::<u32>(number.as_str()).ok());
-        let begins = matches!(event.kind, EventKind::Step(Verb::Claim | Verb::Iterate));
+        let begins =
+            matches!(event.kind, EventKind::Step(transition::Verb::Claim | transition::Verb::Iterate));
         let last = list.last_mut().filter(|last| last.ended_at.is_none());
         match number.filter(|_| begins) {
             Some(iteration) => {

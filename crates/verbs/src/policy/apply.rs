@@ -1,16 +1,16 @@
-//! `policy apply`: validates a document, tells what it changes, publishes it.
+//! `rota policy apply`
 
-use std::sync::Arc;
-
+use async_trait::async_trait;
 use rota_core::{Json, Policy, Refusal};
 use rota_store::intents::policy::{CurrentPolicy, PublishPolicy};
-use rota_store::{Fault, Published, Store};
+use rota_store::{Fault, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::based_on;
 use super::diff::{Change, between};
 use crate::context::Context;
+use crate::verb::{Route, Verb};
 use crate::{Error, Result};
 
 /// What was published.
@@ -36,23 +36,43 @@ pub enum Unnamed {
     Replace,
 }
 
-/// Publishes a document; refused if it was made from a version that is no longer current. What is in force may be
-/// unreadable: this is the way out.
-pub async fn apply(cx: &Context, document: &str, unnamed: Unnamed) -> Result<(Applied, Arc<Published>)> {
-    // What is wrong by itself is told before anything is asked of the store.
-    Policy::parse(document).map_err(Refusal::from)?;
-    let based_on = based_on(document);
-    let before = match cx.store.perform(&CurrentPolicy { call: cx.call() }).await {
-        Ok((before, _)) => Some(before),
-        Err(Error::Fault(Fault::UnreadablePolicy { .. })) => None,
-        Err(other) => return Err(other),
-    };
-    let policy = with_unnamed(before.as_ref().map(|before| &before.policy), document, unnamed)?;
-    // What the diff was made from is what must still be in force.
-    let based_on = based_on.or_else(|| before.as_ref().map(|before| before.version.clone()));
-    let changes = between(before.as_ref().map(|before| &before.policy), &policy).changes;
-    let published = cx.store.perform(&PublishPolicy { call: cx.call(), policy, based_on }).await?;
-    Ok((Applied { version: published.version.clone(), changes }, published))
+/// Check a document, tell what it changes, publish it
+///
+/// Example: rota policy apply rota.policy.json
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApplyPolicy {
+    /// The text of the document
+    pub document: String,
+    /// Whether published rules that the document does not name are refused, kept, or set back to their defaults
+    #[serde(default)]
+    pub unnamed: Unnamed,
+}
+
+#[async_trait]
+impl Verb for ApplyPolicy {
+    type Payload = Applied;
+    const ROUTE: Route = Route::post("policy apply", "/policies");
+    const PUBLISHES: bool = true;
+
+    /// Refused if it was made from a version that is no longer current. The policy in force may be unreadable: this is the way out.
+    async fn run(self, cx: &Context) -> Result<Applied> {
+        let document = &self.document;
+        // What is wrong by itself is told before anything is asked of the store.
+        Policy::parse(document).map_err(Refusal::from)?;
+        let based_on = based_on(document);
+        let before = match cx.store.perform(&CurrentPolicy { call: cx.call() }).await {
+            Ok((before, _)) => Some(before),
+            Err(Error::Fault(Fault::UnreadablePolicy { .. })) => None,
+            Err(other) => return Err(other),
+        };
+        let policy = with_unnamed(before.as_ref().map(|before| &before.policy), document, self.unnamed)?;
+        // What the diff was made from is what must still be in force.
+        let based_on = based_on.or_else(|| before.as_ref().map(|before| before.version.clone()));
+        let changes = between(before.as_ref().map(|before| &before.policy), &policy).changes;
+        let published = cx.store.perform(&PublishPolicy { call: cx.call(), policy, based_on }).await?;
+        Ok(Applied { version: published.version.clone(), changes })
+    }
 }
 
 /// The policy that is published for a document.

@@ -1,7 +1,8 @@
-//! `policy diff`: what a document would change.
+//! `rota policy diff`
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_trait::async_trait;
 use rota_core::{Json, Policy, Refusal};
 use rota_store::Store;
 use rota_store::intents::policy::CurrentPolicy;
@@ -11,6 +12,7 @@ use serde_json::Value;
 
 use crate::Result;
 use crate::context::Context;
+use crate::verb::{Route, Verb};
 
 /// What differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,12 +46,27 @@ impl Diff {
     }
 }
 
-/// Compares a document with what is in force.
-pub async fn diff(cx: &Context, document: &str) -> Result<Diff> {
-    Policy::parse(document).map_err(Refusal::from)?;
-    let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
-    let policy = published.policy.replaced(document).map_err(Refusal::from)?;
-    Ok(between(Some(&published.policy), &policy))
+/// Tell what a document would change
+///
+/// Example: rota policy diff rota.policy.json
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DiffPolicy {
+    /// The text of the document
+    pub document: String,
+}
+
+#[async_trait]
+impl Verb for DiffPolicy {
+    type Payload = Diff;
+    const ROUTE: Route = Route::post("policy diff", "/policies/diff");
+
+    async fn run(self, cx: &Context) -> Result<Diff> {
+        Policy::parse(&self.document).map_err(Refusal::from)?;
+        let (published, _) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+        let policy = published.policy.replaced(&self.document).map_err(Refusal::from)?;
+        Ok(between(Some(&published.policy), &policy))
+    }
 }
 
 /// None for an old one that cannot be read: everything is new then.

@@ -5,10 +5,10 @@ mod diff;
 mod schema;
 mod show;
 
-pub use apply::{Applied, Unnamed, apply};
-pub use diff::{Change, Diff, between, diff};
-pub use schema::{PolicySchema, schema};
-pub use show::{Checked, History, PolicyPayload, Version, check, history, show};
+pub use apply::{Applied, ApplyPolicy, Unnamed};
+pub use diff::{Change, Diff, DiffPolicy, between};
+pub use schema::{DescribePolicy, PolicySchema, schema};
+pub use show::{CheckPolicy, Checked, History, ListPolicies, PolicyPayload, ShowPolicy, Version, check};
 
 use serde::Deserialize;
 

@@ -1,5 +1,6 @@
-//! `policy show`, `policy check`, `policy history`.
+//! `rota policy show`, `check` and `history`
 
+use async_trait::async_trait;
 use rota_core::{Json, Policy, Refusal, UnixMillis};
 use rota_store::Store;
 use rota_store::intents::policy::{CurrentPolicy, PolicyVersions};
@@ -8,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
+use crate::verb::{Route, Verb};
 use crate::{Result, Word};
 
 /// The document in force.
@@ -21,15 +23,27 @@ pub struct PolicyPayload {
     pub policy: Json,
 }
 
-/// Shows the document in force.
-pub async fn show(cx: &Context) -> Result<PolicyPayload> {
-    let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
-    let source = if history.is_empty() { "default" } else { "published" };
-    Ok(PolicyPayload {
-        version: published.version.clone(),
-        source: source.into(),
-        policy: published.policy.to_json(),
-    })
+/// Show the document in force
+///
+/// Example: rota policy show
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShowPolicy {}
+
+#[async_trait]
+impl Verb for ShowPolicy {
+    type Payload = PolicyPayload;
+    const ROUTE: Route = Route::get("policy show", "/policy");
+
+    async fn run(self, cx: &Context) -> Result<PolicyPayload> {
+        let (published, history) = cx.store.perform(&CurrentPolicy { call: cx.call() }).await?;
+        let source = if history.is_empty() { "default" } else { "published" };
+        Ok(PolicyPayload {
+            version: published.version.clone(),
+            source: source.into(),
+            policy: published.policy.to_json(),
+        })
+    }
 }
 
 /// A document that can be used.
@@ -39,6 +53,26 @@ pub struct Checked {
     pub valid: bool,
     /// The version it would have.
     pub version: String,
+}
+
+/// Check a document
+///
+/// Example: rota policy check rota.policy.json
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CheckPolicy {
+    /// The text of the document
+    pub document: String,
+}
+
+#[async_trait]
+impl Verb for CheckPolicy {
+    type Payload = Checked;
+    const ROUTE: Route = Route::post("policy check", "/policies/check");
+
+    async fn run(self, _cx: &Context) -> Result<Checked> {
+        check(&self.document)
+    }
 }
 
 /// Checks a document without a store.
@@ -68,15 +102,28 @@ pub struct Version {
     pub actor: Option<String>,
 }
 
-/// Tells every published version, also where the newest cannot be read.
-pub async fn history(cx: &Context) -> Result<History> {
-    let rows = cx.store.perform(&PolicyVersions { call: cx.call() }).await?;
-    let version = |row: rota_store::PolicyRow| Version {
-        number: row.number,
-        version: row.version,
-        published_at: row.published_at,
-        actor: row.actor,
-    };
-    let versions: Vec<Version> = rows.into_iter().map(version).collect();
-    Ok(History { total: versions.len(), versions })
+/// List the published versions
+///
+/// Example: rota policy history
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListPolicies {}
+
+#[async_trait]
+impl Verb for ListPolicies {
+    type Payload = History;
+    const ROUTE: Route = Route::get("policy history", "/policies");
+
+    /// Also where the newest cannot be read.
+    async fn run(self, cx: &Context) -> Result<History> {
+        let rows = cx.store.perform(&PolicyVersions { call: cx.call() }).await?;
+        let version = |row: rota_store::PolicyRow| Version {
+            number: row.number,
+            version: row.version,
+            published_at: row.published_at,
+            actor: row.actor,
+        };
+        let versions: Vec<Version> = rows.into_iter().map(version).collect();
+        Ok(History { total: versions.len(), versions })
+    }
 }

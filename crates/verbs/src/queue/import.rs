@@ -1,18 +1,60 @@
-//! `queue import`: a `queue.json` of any age, whole or not at all.
+//! `rota queue import`: a `queue.json` of any age, whole or not at all.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use async_trait::async_trait;
 use rota_core::{Fence, Json, LeaseId, Refusal, Status};
 use rota_store::intents::add::{NewPriority, NewTask, Past};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ListedEntry;
+use super::{ListedEntry, runs};
 use crate::Result;
 use crate::context::{Context, bad_value};
-use crate::create::checked_queue;
+use crate::import::bring_in;
 use crate::import::record::{Incoming, Place, Record, check};
-use crate::import::{bring_in, text};
+use crate::input::QueueName;
+use crate::verb::{ErrorStyle, Route, Verb};
+
+/// Take in a queue.json: all of it, or nothing
+///
+/// Example: rota queue import queue.json --dry-run
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ImportEntries {
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub file: String,
+    /// The text of the file
+    #[arg(skip)]
+    pub text: String,
+    /// Show what would come in and keep nothing
+    #[arg(long)]
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Which queue
+    #[arg(long, value_name = "QUEUE", default_value = "runs")]
+    #[serde(default = "runs")]
+    pub queue: QueueName,
+}
+
+#[async_trait]
+impl Verb for ImportEntries {
+    type Payload = ImportedEntries;
+    const ROUTE: Route = Route::post("queue import", "/queues/{queue}/import");
+    const ERRORS: ErrorStyle = ErrorStyle::OneLine;
+
+    /// In one transaction.
+    async fn run(self, cx: &Context) -> Result<ImportedEntries> {
+        let incoming = read_entries(&self.text, &self.queue.into_inner())?;
+        check(&incoming)?;
+        let leased = incoming.iter().filter(|entry| entry.was_held).map(|entry| entry.new.id.to_string());
+        let (leased, dry_run) = (leased.collect(), self.dry_run);
+        let added = bring_in(cx, incoming, dry_run).await?;
+        let entries: Vec<ListedEntry> = added.into_iter().map(|(task, _)| ListedEntry::of(task)).collect();
+        Ok(ImportedEntries { file: self.file.into(), dry_run, total: entries.len(), entries, leased })
+    }
+}
 
 /// What came in, or would.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,29 +71,6 @@ pub struct ImportedEntries {
     /// Those that were leased: they come in as ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leased: Vec<String>,
-}
-
-/// Reads a file into a queue in one transaction.
-pub async fn import(cx: &Context, file: &Path, queue: &str, dry_run: bool) -> Result<ImportedEntries> {
-    import_text(cx, file, &text(file)?, queue, dry_run).await
-}
-
-/// The same with the text of a file that somebody else has read.
-pub async fn import_text(
-    cx: &Context,
-    file: &Path,
-    text: &str,
-    queue: &str,
-    dry_run: bool,
-) -> Result<ImportedEntries> {
-    let queue = checked_queue(queue)?;
-    let incoming = read_entries(text, &queue)?;
-    check(&incoming)?;
-    let leased = incoming.iter().filter(|entry| entry.was_held).map(|entry| entry.new.id.to_string());
-    let leased = leased.collect();
-    let added = bring_in(cx, incoming, dry_run).await?;
-    let entries: Vec<ListedEntry> = added.into_iter().map(|(task, _)| ListedEntry::of(task)).collect();
-    Ok(ImportedEntries { file: file.to_owned(), dry_run, total: entries.len(), entries, leased })
 }
 
 fn read_entries(text: &str, queue: &str) -> std::result::Result<Vec<Incoming>, Refusal> {

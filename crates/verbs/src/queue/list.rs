@@ -1,28 +1,68 @@
-//! `queue list`, `queue show`, `queue export`.
+//! `rota queue list`, `show` and `export`
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use rota_core::{Status, Task};
 use rota_store::Store;
-use rota_store::intents::read::{List, Show};
+use rota_store::intents::read::{List, Show, TaskView};
 use rota_store::intents::sched::repo_of;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entry, ListedEntry, not_found};
+use super::{Entry, ListedEntry, not_found, runs};
 use crate::Result;
-use crate::context::{Context, bad_value, task_id};
+use crate::context::{Context, task_id};
+use crate::input::{EntryId, EntryStatus, QueueName};
+use crate::verb::{ErrorStyle, Route, Tool, Verb};
 
-/// Which entries.
-#[derive(Clone, Debug, Default)]
+/// List entries by priority, then age
+///
+/// Example: rota queue list --status parked --json
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListEntries {
-    /// Which queue.
-    pub queue: String,
-    /// In which state, in the words of a queue.
-    pub status: Option<String>,
-    /// Only of this repository.
+    /// Only this state
+    #[arg(long, value_name = "S")]
+    pub status: Option<EntryStatus>,
+    /// Only this repository
+    #[arg(long, value_name = "P")]
     pub repo: Option<String>,
+    /// Which queue
+    #[arg(long, value_name = "QUEUE", default_value = "runs")]
+    #[serde(default = "runs")]
+    pub queue: QueueName,
+}
+
+#[async_trait]
+impl Verb for ListEntries {
+    type Payload = Entries;
+    const ROUTE: Route = Route::get("queue list", "/entries");
+    const ERRORS: ErrorStyle = ErrorStyle::OneLine;
+    const TOOL: Option<Tool> = Some(Tool::extra(
+        "List entries",
+        "List the entries of a queue of runs by priority, then age. Changes nothing.",
+    ));
+
+    /// Deleted entries are left out unless asked for.
+    async fn run(self, cx: &Context) -> Result<Entries> {
+        let status = self.status.map(EntryStatus::into_inner);
+        let wanted = |task: &Task| self.repo.is_none() || repo_of(task) == self.repo;
+        let views = every(cx, self.queue).await?.into_iter();
+        let entries = views.filter(|view| wanted(&view.task)).map(|view| ListedEntry::of(view.task));
+        let shown = |ListedEntry { entry, .. }: &ListedEntry| match &status {
+            Some(word) => entry.status == word.as_str(),
+            None => entry.status != Status::Deleted.word(),
+        };
+        let entries: Vec<ListedEntry> = entries.filter(shown).collect();
+        Ok(Entries { total: entries.len(), entries })
+    }
+}
+
+async fn every(cx: &Context, queue: QueueName) -> Result<Vec<TaskView>> {
+    let queue = queue.into_inner();
+    cx.store.perform(&List { call: cx.call(), queue, statuses: Vec::new(), assignee: None }).await
 }
 
 /// Entries in order.
@@ -54,39 +94,30 @@ pub struct ExportedEntry {
     kept: BTreeMap<String, Value>,
 }
 
-/// Lists entries by priority, then age; deleted ones are left out unless asked for.
-pub async fn list(cx: &Context, input: ListEntries) -> Result<Entries> {
-    if let Some(word) = &input.status {
-        known_word(word)?;
-    }
-    let intent = List { call: cx.call(), queue: input.queue, statuses: Vec::new(), assignee: None };
-    let views = cx.store.perform(&intent).await?;
-    let wanted = |task: &rota_core::Task| input.repo.is_none() || repo_of(task) == input.repo;
-    let entries = views.into_iter().filter(|view| wanted(&view.task)).map(|view| ListedEntry::of(view.task));
-    let shown = |ListedEntry { entry, .. }: &ListedEntry| match &input.status {
-        Some(word) => entry.status == word.as_str(),
-        None => entry.status != Status::Deleted.word(),
-    };
-    let entries: Vec<ListedEntry> = entries.filter(shown).collect();
-    Ok(Entries { total: entries.len(), entries })
+/// Print every entry as JSON
+///
+/// Example: rota queue export > queue.json
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExportEntries {
+    /// Which queue
+    #[arg(long, value_name = "QUEUE", default_value = "runs")]
+    #[serde(default = "runs")]
+    pub queue: QueueName,
 }
 
-fn known_word(word: &str) -> Result<()> {
-    const WORDS: [&str; 9] =
-        ["pending", "ready", "leased", "paused", "drained", "failed", "parked", "invalidated", "deleted"];
-    if WORDS.contains(&word) {
-        return Ok(());
-    }
-    let shown = rota_core::text::escaped(word);
-    Err(bad_value(format!("Unknown --status \"{shown}\": expected one of {}", WORDS.join(", "))).into())
-}
+#[async_trait]
+impl Verb for ExportEntries {
+    type Payload = ExportedEntries;
+    const ROUTE: Route = Route::get("queue export", "/queues/{queue}/export");
+    const ERRORS: ErrorStyle = ErrorStyle::OneLine;
 
-/// Every entry, deleted ones too.
-pub async fn export(cx: &Context, queue: String) -> Result<ExportedEntries> {
-    let intent = List { call: cx.call(), queue, statuses: Vec::new(), assignee: None };
-    let views = cx.store.perform(&intent).await?;
-    let entries: Vec<_> = views.into_iter().map(|view| exported(view.task)).collect();
-    Ok(ExportedEntries { total: entries.len(), entries })
+    /// Deleted entries too.
+    async fn run(self, cx: &Context) -> Result<ExportedEntries> {
+        let views = every(cx, self.queue).await?;
+        let entries: Vec<_> = views.into_iter().map(|view| exported(view.task)).collect();
+        Ok(ExportedEntries { total: entries.len(), entries })
+    }
 }
 
 fn exported(task: Task) -> ExportedEntry {
@@ -98,12 +129,32 @@ fn exported(task: Task) -> ExportedEntry {
     ExportedEntry { schema_version: 1, entry: Entry::of(task), kept }
 }
 
-/// One entry.
-pub async fn show(cx: &Context, id: &str) -> Result<Entry> {
-    let shown = cx.store.perform(&Show { call: cx.call(), id: task_id(id)? }).await;
-    match shown {
-        Ok((view, _)) => Ok(Entry::of(view.task)),
-        Err(crate::Error::Refused(rota_core::Refusal::TaskNotFound { .. })) => Err(not_found(id).into()),
-        Err(other) => Err(other),
+/// Show one entry
+///
+/// Example: rota queue show run-1
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShowEntry {
+    /// The entry
+    #[arg(value_name = "id")]
+    pub id: EntryId,
+}
+
+#[async_trait]
+impl Verb for ShowEntry {
+    type Payload = Entry;
+    const ROUTE: Route = Route::get("queue show", "/entries/{id}");
+    const ERRORS: ErrorStyle = ErrorStyle::OneLine;
+    const TOOL: Option<Tool> =
+        Some(Tool::extra("Show an entry", "Show one entry of a queue of runs. Changes nothing."));
+
+    async fn run(self, cx: &Context) -> Result<Entry> {
+        let id = self.id.into_inner();
+        let shown = cx.store.perform(&Show { call: cx.call(), id: task_id(&id)? }).await;
+        match shown {
+            Ok((view, _)) => Ok(Entry::of(view.task)),
+            Err(crate::Error::Refused(rota_core::Refusal::TaskNotFound { .. })) => Err(not_found(&id).into()),
+            Err(other) => Err(other),
+        }
     }
 }

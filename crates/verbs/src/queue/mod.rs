@@ -6,17 +6,28 @@ mod import;
 mod list;
 mod pause;
 
-pub use add::{AddEntry, add};
-pub use drain::{DrainQueue, DrainedEntries, drain};
-pub use import::{ImportedEntries, import, import_text};
-pub use list::{Entries, ExportedEntries, ListEntries, export, list, show};
-pub use pause::{QueueState, pause, resume};
+pub use add::AddEntry;
+pub use drain::{DrainEntries, DrainedEntries};
+pub use import::{ImportEntries, ImportedEntries};
+pub use list::{Entries, ExportEntries, ExportedEntries, ListEntries, ShowEntry};
+pub use pause::{PauseQueue, QueueState, ResumeQueue};
 
 use rota_core::{Front, Json, Refusal, Task, UnixMillis};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Word;
+use crate::input::QueueName;
+
+/// The queue of `rota task`, unless another is named.
+pub(crate) fn tasks() -> QueueName {
+    QueueName::known("tasks")
+}
+
+/// The queue of `rota queue` and `rota sched`, unless another is named.
+pub(crate) fn runs() -> QueueName {
+    QueueName::known("runs")
+}
 
 /// The refusal for an id that names no entry.
 pub(crate) fn not_found(id: &str) -> Refusal {

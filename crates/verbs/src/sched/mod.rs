@@ -5,7 +5,10 @@ mod plan;
 mod policy;
 mod settle;
 
-pub use lease::{LeasePayload, Leases, lease};
-pub use plan::{Plan, SkippedEntry, plan};
-pub use policy::{RULES, SchedPolicy, flat, policy_set, policy_show};
-pub use settle::{Completed, Reclaimed, Released, Renewed, Reset, complete, reclaim, release, renew, reset};
+pub use lease::{GrantLeases, LeasePayload, Leases};
+pub use plan::{Plan, PlanLeases, SkippedEntry};
+pub use policy::{SchedPolicy, SetRules, ShowRules};
+pub use settle::{
+    CompleteLease, Completed, ReclaimLeases, Reclaimed, ReleaseLease, Released, RenewLease, Renewed, Reset,
+    ResetEntry,
+};

@@ -27,7 +27,8 @@ use rota_serve::notify;
 use rota_store::intents::Call;
 use rota_store::intents::read::Now;
 use rota_store::{AnyStore, Store};
-use rota_verbs::Context;
+use rota_verbs::loops::ShowTree;
+use rota_verbs::{Context, Verb};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -143,7 +144,7 @@ fn report(
     if until == Until::Stopped {
         return Ok(false);
     }
-    let mut loops = crate::block_on(rota_verbs::loops::tree(cx, None))?;
+    let mut loops = crate::block_on(ShowTree { id: None }.run(cx))?;
     loops.loops.retain(|line| tree::is_since(line, began_at));
     loops.total = loops.loops.len();
     let has_failed = loops.loops.iter().any(tree::has_failed);

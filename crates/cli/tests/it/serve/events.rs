@@ -10,9 +10,10 @@ use rota_core::{Task, TaskId, UnixMillis};
 use rota_store::{Access, AnyStore, Store, Tx};
 use rota_testbed::Server;
 use rota_testbed::block_on;
-use rota_verbs::Context;
-use rota_verbs::create::{Create, create};
-use serde_json::Value;
+use rota_verbs::create::CreateTask;
+use rota_verbs::input::read;
+use rota_verbs::{Context, Verb};
+use serde_json::{Value, json};
 
 use crate::mcp::client::Http;
 use crate::support::Lab;
@@ -78,8 +79,8 @@ impl Stream {
 }
 
 fn add(store: &AnyStore, id: &str) {
-    let task = Create { id: id.to_owned(), title: "T".into(), queue: "tasks".into(), ..Create::default() };
-    block_on(create(&Context::new(store.clone()), task)).unwrap();
+    let task: CreateTask = read(&json!({"id": id, "title": "T"}).to_string()).unwrap();
+    block_on(task.run(&Context::new(store.clone()))).unwrap();
 }
 
 /// Writers in parallel, and the server is killed twice.
@@ -244,10 +245,9 @@ fn a_slow_reader_holds_up_nobody_and_misses_nothing() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for at in 0..TASKS {
-                let (id, description) = (format!("t{at}"), Some("x".repeat(BYTES)));
-                let (title, queue) = ("T".to_owned(), "tasks".to_owned());
-                let task = Create { id, title, queue, description, ..Create::default() };
-                block_on(create(&Context::new(store.clone()), task)).unwrap();
+                let input = json!({"id": format!("t{at}"), "title": "T", "description": "x".repeat(BYTES)});
+                let task: CreateTask = read(&input.to_string()).unwrap();
+                block_on(task.run(&Context::new(store.clone()))).unwrap();
             }
         });
         hear_all(&mut quick);

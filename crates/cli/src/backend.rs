@@ -1,4 +1,4 @@
-//! Whom a verb is asked of: the store itself, or a `rota serve` in front of one. Either way a command has the same typed
+//! Where a verb runs: on the store itself, or on a `rota serve` in front of one. Either way a command has the same typed
 //! input and gets the same payload or the same refusal, so what it prints cannot differ.
 
 use std::borrow::Cow;
@@ -6,13 +6,13 @@ use std::borrow::Cow;
 use crate::block_on;
 use rota_gateway::panel::Panel;
 use rota_serve::client::{ClientFault, Endpoint};
-use rota_verbs::said::Nature;
+use rota_verbs::error_report::Nature;
 use rota_verbs::{Context, Said, Verb};
 
 use crate::errors::{CliError, CliResult};
 
-/// Who answers.
-pub enum Desk {
+/// Where verbs run.
+pub enum Backend {
     /// The store, opened here.
     Store(Box<Context>),
     /// A server, by its address.
@@ -25,7 +25,7 @@ pub struct Remote {
     pub surroundings: Vec<(&'static str, String)>,
 }
 
-impl Desk {
+impl Backend {
     /// Asks for a verb and waits for the payload.
     pub fn ask<V: Verb>(&self, input: V) -> CliResult<V::Payload> {
         match self {
