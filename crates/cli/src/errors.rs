@@ -347,3 +347,76 @@ fn unknown_command(word: &Option<String>, arguments: &[std::ffi::OsString]) -> S
     }
     format!("unknown command '{word}'")
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<(), String> {
+        let arguments: Vec<std::ffi::OsString> = ["rota"].iter().chain(words).map(Into::into).collect();
+        match Cli::try_parse_from(&arguments) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(CliError::from_clap(&error, &arguments).in_words()),
+        }
+    }
+
+    /// Every verb of the registry that is a command: an unknown flag, and the first thing that is missing.
+    #[test]
+    fn every_verb_reports_usage_errors_in_the_words_of_the_contract() {
+        let mut root = Cli::command();
+        root.build();
+        let mut seen = 0;
+        for operation in Operation::all() {
+            let path: Vec<&str> = operation.route.name.split(' ').collect();
+            let Some(command) = path.iter().try_fold(&root, |command, name| command.find_subcommand(name))
+            else {
+                continue;
+            };
+            // The number of an issue may begin with a dash, so that it is refused as a number.
+            if !command.get_positionals().any(clap::Arg::is_allow_hyphen_values_set) {
+                let flag = [path.as_slice(), &["--bogus"]].concat();
+                assert_eq!(parsed(&flag), Err("unknown flag '--bogus'".to_owned()), "{path:?}");
+            }
+            let required = command.get_arguments().filter(|argument| argument.is_required_set());
+            let mut required: Vec<_> = required.collect();
+            required.sort_by_key(|argument| !argument.is_positional());
+            if let Some(first) = required.first() {
+                let field = field_of(
+                    &first.to_string(),
+                    &path.iter().map(|&word| word.to_owned()).collect::<Vec<_>>(),
+                );
+                let title = field.as_deref().and_then(|field| operation.title_of(field));
+                let message = parsed(&path).err().unwrap_or_default();
+                match title {
+                    Some(title) => assert_eq!(message, format!("missing {title}"), "{path:?}"),
+                    None => assert!(message.starts_with("missing "), "{path:?}: {message}"),
+                }
+            }
+            seen += 1;
+        }
+        assert!(seen > 60, "{seen} verbs are commands");
+    }
+
+    #[test]
+    fn values_are_refused_in_the_words_of_their_types() {
+        for (line, message) in [
+            ("task claim --lease x", "--lease must be a non-negative integer, got: x"),
+            ("task renew a --lease -1", "--lease must be a non-negative integer, got: -1"),
+            ("task create a A -p x", "-p (priority) must be a non-negative integer, got: x"),
+            ("task show", "missing task ID"),
+            ("task create a", "missing task title"),
+            ("task block a", "missing --by"),
+            ("task agent deregister", "missing agent ID"),
+            ("queue show", "missing entry ID"),
+            ("queue pause", "missing queue"),
+            ("queue import", "missing FILE"),
+            ("sched renew", "missing lease ID"),
+            ("sched lease --limit x", "Invalid --limit \"x\": expected a number (e.g. --limit 4)"),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(parsed(&words), Err(message.to_owned()), "{line}");
+        }
+    }
+}

@@ -43,7 +43,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         // A warning that cannot be written is no reason to stop.
         rota_store::send_warnings_to(|text| drop(output::warn(text)));
     }
-    agent_session::name_agent(&mut cli);
+use crate::{agent_session, locate, output};
     match cli.command {
         Some(Command::Task(task)) => task::run(&cli.common, task),
         Some(Command::Queue(args)) => control::queue(&cli.common, args).map_err(CliError::in_one_line),
