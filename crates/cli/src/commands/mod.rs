@@ -43,7 +43,7 @@ pub fn run(arguments: &[OsString]) -> CliResult<ExitCode> {
         // A warning that cannot be written is no reason to stop.
         rota_store::send_warnings_to(|text| drop(output::warn(text)));
     }
-use crate::{agent_session, locate, output};
+    agent_session::name_agent(&mut cli);
     match cli.command {
         Some(Command::Task(task)) => task::run(&cli.common, task),
         Some(Command::Queue(args)) => control::queue(&cli.common, args).map_err(CliError::in_one_line),
@@ -97,7 +97,39 @@ use crate::{agent_session, locate, output};
     }
 }
 
-use crate::{agent_session, locate, output};
+/// The command line; none where there is nothing left to do.
+fn parsed(arguments: &[OsString]) -> CliResult<Option<Cli>> {
+    let error = match Cli::try_parse_from(arguments) {
+        Ok(cli) => return Ok(Some(cli)),
+        Err(error) => error,
+    };
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        output::print(&error.render().to_string())?;
+        return Ok(None);
+    }
+    let said = CliError::from_clap(&error, arguments);
+    match command_path(arguments).first().map(String::as_str) {
+        // Written by another version of `rota setup`.
+        Some("hook") => Ok(None),
+        Some("sched" | "queue") => Err(said.with_example(&error).in_one_line()),
+        _ => Err(said),
+    }
+}
+
+/// Asks for a verb where it runs.
+fn ask<V: Verb>(common: &Common, input: V) -> CliResult<V::Payload> {
+    let answer = locate::backend(common).and_then(|backend| backend.ask(input));
+    answer.map_err(|error| error.with_usage_of(&V::ROUTE.name.split(' ').collect::<Vec<_>>()))
+}
+
+/// Asks for a verb and prints the payload, as JSON or as text.
+fn show<V: Verb>(common: &Common, input: V, text: impl FnOnce(&V::Payload) -> String) -> CliResult<ExitCode> {
+    output::emit(common.json, ask(common, input)?, text)
+}
+
+/// A usage error with the usage line of a command.
+fn usage(path: &[&str], message: &str) -> CliError {
+    CliError::value(message).with_usage_of(path)
 }
 
 /// The help text of a command.

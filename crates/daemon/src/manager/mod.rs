@@ -314,7 +314,8 @@ impl Manager<'_> {
     /// The loops that may begin, up to the number of free places; of no kinds while nothing may begin.
     fn next(&self) -> Begin {
         let is_stopping = self.holder.stopping().is_some();
-        let may = !is_stopping && !(self.has_ticked && self.setup.until == Until::FirstTick);
+        let has_begun_all = self.has_ticked && self.setup.until == Until::FirstTick;
+        let may = !is_stopping && !has_begun_all;
         let kinds = if may { self.kinds.clone() } else { Vec::new() };
         self.begin_up_to(self.slots().saturating_sub(self.holder.len()), kinds)
     }

@@ -292,6 +292,11 @@ impl Fetched {
         Some(rows)
     }
 
+    /// An edge of a task was added or removed.
+    pub fn note_edge(&mut self, task: &TaskId) {
+        self.ready.iter_mut().for_each(|ready| ready.note_edge(task));
+    }
+
     /// A task was inserted.
     pub fn note_insert(&mut self, task: &Task, standing: &Standing) {
         if standing.stage == Stage::Ready || task.parent.is_some() {

@@ -87,9 +87,15 @@ impl ReadyHeads {
         Some(Some(Level { priority: next, rows }))
     }
 
+    /// An edge of a task was added or removed.
+    pub fn note_edge(&mut self, task: &TaskId) {
+        self.blockers.remove(task);
+    }
+
     /// A task was written; returns whether the heads are still known.
     pub fn note_update(&mut self, next: &Task, standing: &Standing) -> bool {
-        self.blockers.remove(&next.id);
+        // Its own blockers stay; its dependents see another status or result.
+        self.blockers.retain(|_, blockers| blockers.iter().all(|blocker| blocker.id != next.id));
         let before = self.rows.len();
         self.rows.retain(|row| row.task.seq != next.seq);
         // One bucket has one head less.

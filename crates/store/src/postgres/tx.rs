@@ -348,16 +348,19 @@ impl Tx for PostgresTx {
 
     async fn add_new_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<(), Fault> {
         self.fetched.unlinked.forget();
+        self.fetched.note_edge(task);
         self.outbox.insert_edge(scope, task.as_str(), blocker.as_str());
         Ok(())
     }
 
     async fn add_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<bool, Fault> {
         self.fetched.unlinked.forget();
+        self.fetched.note_edge(task);
         Ok(self.change(sql::ADD_EDGE, &[&scope, &task.as_str(), &blocker.as_str()]).await? == 1)
     }
 
     async fn remove_edge(&mut self, scope: &str, task: &TaskId, blocker: &TaskId) -> Result<bool, Fault> {
+        self.fetched.note_edge(task);
         Ok(self.change(sql::REMOVE_EDGE, &[&scope, &task.as_str(), &blocker.as_str()]).await? == 1)
     }
 
