@@ -11,9 +11,9 @@ use rota_core::policy::Reclaim;
 use rota_core::select::Room;
 use rota_core::{Fence, Status, Task, TaskId, UnixMillis};
 use tokio_postgres::Row as PgRow;
-use tokio_postgres::types::ToSql;
 
-use super::pipeline::{Bound, Reply, Statement};
+use super::pipeline::{Reply, Statement};
+use super::read_plan::{AHEAD, Asked, ReadPlan};
 use super::ready_heads::ReadyHeads;
 use super::row::{self, get};
 use super::tx::{self, PostgresTx, ids};
@@ -292,6 +292,28 @@ impl Fetched {
         Some(rows)
     }
 
+    /// Keeps a reply about the heads of a queue that ranks in buckets.
+    fn keep_ready(&mut self, fetch: &Fetch<'_>, what: Asked, reply: Reply) -> Result<(), Fault> {
+        let scope = fetch.reads.scope;
+        match what {
+            Asked::Parents => self.keep_parents(scope, read_all(reply, row::task)?),
+            Asked::Blocks => self.blocks = Some(read_all(reply, tx::block_row)?),
+            Asked::Blockers => {
+                let blockers = read_all(reply, |row| Ok((row::id(row, 4)?, row::blocker(row)?)))?;
+                self.ready.iter_mut().for_each(|ready| ready.keep_blockers(blockers.clone()));
+            }
+            Asked::Levels => {
+                let levels = reply.rows().len();
+                self.ready.iter_mut().for_each(|ready| ready.keep_levels(levels));
+            }
+            _ => {
+                let (rows, claim) = (read_all(reply, heads::head)?, fetch.reads.claim.as_ref());
+                self.ready = claim.map(|claim| ReadyHeads::new(scope, fetch.key, claim, rows));
+            }
+        }
+        Ok(())
+    }
+
     /// An edge of a task was added or removed.
     pub fn note_edge(&mut self, task: &TaskId) {
         self.ready.iter_mut().for_each(|ready| ready.note_edge(task));
@@ -354,116 +376,56 @@ impl Fetched {
     }
 }
 
-/// What each statement of a fetch was for, in the order in which they were sent.
-enum Asked {
-    Nothing,
-    Settlement,
-    Followers,
-    Existing,
-    Retired,
-    Numbers,
-    Queue,
-    Expired,
-    Active,
-    Heads,
-    Ready,
-    Parents,
-    Blockers,
-    Levels,
-    Blocks,
-    Opening,
-    OpeningToClaim,
-}
-
-/// How many expired leases and tasks that have cooled down are looked at ahead: usually there is none.
-const AHEAD: usize = 500;
-
 impl PostgresTx {
-    /// Makes the reads of an intent in one flush. Locks are taken in the order of every writer: queue, tasks by id, then
-    /// only rows that no other transaction holds. The clock is read after the last statement that may wait, so that no
-    /// lease is shorter for a wait.
+    /// Makes the reads of an intent in one flush.
     pub(super) async fn fetch(&mut self, reads: &Prefetch<'_>) -> Result<(), Fault> {
-        let scope = reads.scope;
         if let Some(claim) = reads.claim.as_ref().filter(|_| self.writes()) {
-            self.learn(scope, claim.queue).await?;
+            self.learn(reads.scope, claim.queue).await?;
         }
+        let plan = self.plan_reads(reads);
+        let (whats, statements): (Vec<Asked>, Vec<Statement<'_>>) = plan.statements().into_iter().unzip();
+        let replies = self.flush(statements).await?;
+        let queue = plan.queue.unwrap_or_default();
+        let fetch = Fetch { reads, queue, key: plan.key, is_bounded: plan.is_bounded, limit: plan.limit };
+        self.keep(&fetch, whats.into_iter().zip(replies))
+    }
+
+    /// The values that the statements of [`ReadPlan`] are bound to.
+    fn plan_reads<'a>(&self, reads: &'a Prefetch<'a>) -> ReadPlan<'a> {
+        let scope = reads.scope;
         let policy = self.known_policy(scope).map(|known| known.unwrap_or_else(default_policy));
-        let claim = reads.claim.as_ref().zip(policy.as_ref());
-        let (mut limit, mut is_bounded, mut auto, mut is_plain) = (0_i64, false, false, false);
-        if let Some((claim, published)) = claim {
+        let claim = reads.claim.as_ref();
+        let (mut limit, mut is_bounded, mut reclaims, mut is_plain) = (0_i64, false, false, false);
+        if let Some((claim, published)) = claim.zip(policy.as_ref()) {
             let policy = published.policy.queue(claim.queue);
             limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
             is_bounded = self.writes() && (Room::is_bounded_by(policy) || claim.queue == read::LOOPS);
-            auto = self.writes() && policy.reclaim == Reclaim::Auto;
+            reclaims = self.writes() && policy.reclaim == Reclaim::Auto;
             is_plain = !policy.is_bucketed();
         }
-        let queue = reads.claim.as_ref().map(|claim| claim.queue).or(reads.add_queue);
-        let queue_name = queue.unwrap_or_default();
-        let key = claim.and_then(|_| self.shared.known_queue(scope, queue_name)).unwrap_or_default();
+        let queue = claim.map(|claim| claim.queue).or(reads.add_queue);
+        let is_known = claim.is_some() && policy.is_some();
+        let key = queue.filter(|_| is_known).and_then(|queue| self.shared.known_queue(scope, queue));
         let (settle, add) = (ids(reads.settle), ids(reads.add));
-        let existing: Vec<&str> = add.iter().copied().chain(ids(reads.look)).collect();
-        let numbers = i64::try_from(add.len()).unwrap_or(i64::MAX);
-        let host = reads.claim.as_ref().and_then(|claim| claim.host);
-        let category = reads.claim.as_ref().and_then(|claim| claim.category);
-        let (no_time, after, ever): (Option<i64>, i64, i64) = (None, -1, i64::MAX);
-        let no_list: Option<Vec<&str>> = None;
-        let only_kinds = reads.claim.as_ref().and_then(|claim| claim.only_kinds);
-        let ahead = i64::try_from(AHEAD).unwrap_or(i64::MAX);
-        let mut asked: Vec<(Asked, Statement<'_>)> = Vec::new();
-        let mut ask = |what, text, bound| asked.push((what, Statement::Rows(text, bound)));
-        if is_bounded {
-            ask(Asked::Nothing, sql::LOCK_QUEUE, vec![&scope, &queue_name]);
+        ReadPlan {
+            scope,
+            queue,
+            queue_name: queue.unwrap_or_default(),
+            key: key.unwrap_or_default(),
+            existing: add.iter().copied().chain(ids(reads.look)).collect(),
+            numbers: i64::try_from(add.len()).unwrap_or(i64::MAX),
+            settle,
+            add,
+            host: claim.and_then(|claim| claim.host),
+            category: claim.and_then(|claim| claim.category),
+            only_kinds: claim.and_then(|claim| claim.only_kinds),
+            reads_blocks: claim.is_some_and(|claim| claim.blocks),
+            limit,
+            is_bounded,
+            reclaims,
+            is_plain,
+            writes: self.writes(),
         }
-        if !settle.is_empty() {
-            ask(Asked::Settlement, sql::TASKS_LOCKED, vec![&scope, &settle]);
-            ask(Asked::Followers, sql::LINKS, vec![&scope, &settle]);
-        }
-        if !existing.is_empty() {
-            ask(Asked::Existing, sql::TASKS, vec![&scope, &existing]);
-        }
-        if !add.is_empty() {
-            ask(Asked::Retired, tx::RETIRED, vec![&scope, &add]);
-            ask(Asked::Numbers, sql::RESERVE, vec![&numbers]);
-        }
-        let claims = key != 0 && self.writes();
-        if claims {
-            ask(Asked::OpeningToClaim, sql::OPENING_TO_CLAIM, vec![&scope, &queue_name, &ahead]);
-        } else if queue.is_some() {
-            ask(Asked::Queue, sql::QUEUE, vec![&scope, &queue_name]);
-        }
-        if key != 0 {
-            if auto {
-                ask(Asked::Expired, sql::EXPIRED_LOCKED, vec![&key, &no_time, &ahead]);
-            }
-            if is_bounded {
-                ask(Asked::Active, sql::ACTIVE_BY_KIND, vec![&key]);
-            }
-            if is_plain && limit > 0 {
-                let bound: Bound<'_> =
-                    vec![&key, &after, &ever, &host, &limit, &category, &no_list, &only_kinds];
-                let text = if self.writes() { sql::PLAIN_HEADS_LOCKED } else { sql::PLAIN_HEADS };
-                ask(Asked::Heads, text, bound);
-            }
-            if !is_plain && limit > 0 && self.writes() {
-                let of: [&(dyn ToSql + Sync); 5] = [&key, &host, &category, &only_kinds, &limit];
-                ask(Asked::Ready, sql::READY_HEADS_LOCKED, of.to_vec());
-                let of: [&(dyn ToSql + Sync); 6] = [&key, &host, &category, &only_kinds, &limit, &scope];
-                ask(Asked::Parents, sql::READY_PARENTS, of.to_vec());
-                ask(Asked::Blockers, sql::READY_BLOCKERS, of.to_vec());
-                ask(Asked::Levels, sql::READY_LEVELS, vec![&key]);
-            }
-            if reads.claim.as_ref().is_some_and(|claim| claim.blocks) {
-                ask(Asked::Blocks, tx::BLOCKS, vec![]);
-            }
-        }
-        if !claims {
-            let opening = if self.writes() { sql::OPENING_TO_WRITE } else { sql::OPENING };
-            ask(Asked::Opening, opening, vec![&scope]);
-        }
-        let (whats, statements): (Vec<Asked>, Vec<Statement<'_>>) = asked.into_iter().unzip();
-        let replies = self.flush(statements).await?;
-        let fetch = Fetch { reads, queue: queue_name, key, is_bounded, limit };
-        self.keep(&fetch, whats.into_iter().zip(replies))
     }
 
     /// A claim reads ahead by the policy and the queue's key. A process that does not know them asks first, so that the row
@@ -524,20 +486,8 @@ impl PostgresTx {
                     fetched.active = Some((key, read_all(reply, tx::active_of_kind)?.into_iter().collect()));
                 }
                 Asked::Heads => fetched.keep_first(fetch, read_all(reply, heads::head)?),
-                Asked::Parents => fetched.keep_parents(scope, read_all(reply, row::task)?),
-                Asked::Blocks => fetched.blocks = Some(read_all(reply, tx::block_row)?),
-                Asked::Ready => {
-                    let rows = read_all(reply, heads::head)?;
-                    let ready = reads.claim.as_ref().map(|claim| ReadyHeads::new(scope, key, claim, rows));
-                    fetched.ready = ready;
-                }
-                Asked::Blockers => {
-                    let blockers = read_all(reply, |row| Ok((row::id(row, 4)?, row::blocker(row)?)))?;
-                    fetched.ready.iter_mut().for_each(|ready| ready.keep_blockers(blockers.clone()));
-                }
-                Asked::Levels => {
-                    let levels = reply.rows().len();
-                    fetched.ready.iter_mut().for_each(|ready| ready.keep_levels(levels));
+                Asked::Parents | Asked::Blocks | Asked::Ready | Asked::Blockers | Asked::Levels => {
+                    fetched.keep_ready(fetch, what, reply)?;
                 }
                 Asked::Opening => {
                     for row in reply.rows() {
@@ -546,19 +496,24 @@ impl PostgresTx {
                 }
                 Asked::OpeningToClaim => {
                     for row in reply.rows() {
-                        self.keep_opening(scope, &row)?;
-                        let found = get::<Option<i64>>(&row, 4)?;
-                        let row_of = |key| Ok(QueueRow { key, name: get(&row, 5)?, paused: get(&row, 6)? });
-                        let found = found.map(row_of).transpose()?;
-                        self.shared.note_queue(scope, queue, found.as_ref());
-                        let (scope, name) = (scope.to_owned(), queue.to_owned());
-                        self.fetched.queue =
-                            Some(FetchedQueue { scope, name, is_locked: is_bounded, row: found });
-                        self.fetched.promoted = Some((key, row::unsigned(&row, 7)?));
+                        self.keep_opening_to_claim(fetch, &row)?;
                     }
                 }
             }
         }
+        Ok(())
+    }
+
+    fn keep_opening_to_claim(&mut self, fetch: &Fetch<'_>, row: &PgRow) -> Result<(), Fault> {
+        let (scope, name) = (fetch.reads.scope, fetch.queue);
+        self.keep_opening(scope, row)?;
+        let key = get::<Option<i64>>(row, 4)?;
+        let row_of = |key| Ok(QueueRow { key, name: get(row, 5)?, paused: get(row, 6)? });
+        let found = key.map(row_of).transpose()?;
+        self.shared.note_queue(scope, name, found.as_ref());
+        let (scope, name) = (scope.to_owned(), name.to_owned());
+        self.fetched.queue = Some(FetchedQueue { scope, name, is_locked: fetch.is_bounded, row: found });
+        self.fetched.promoted = Some((fetch.key, row::unsigned(row, 7)?));
         Ok(())
     }
 

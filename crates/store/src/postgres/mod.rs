@@ -22,6 +22,7 @@ mod outbox;
 mod passfile;
 mod pipeline;
 mod prepare;
+mod read_plan;
 mod readback;
 mod ready_heads;
 mod replication;

@@ -25,6 +25,7 @@ use crate::subjects::quick_folder;
 
 /// What a store holds before the batch.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a few values per test")]
 enum Before {
     Add(NewTask),
     /// Held under a live lease, with fence 1 the first time.
