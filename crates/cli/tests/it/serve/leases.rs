@@ -95,7 +95,7 @@ fn a_created_task_is_no_more_urgent() {
             (json!({"id": "runs", "title": "T", "queue": "runs"}), "100"),
             (json!({"id": "sooner", "title": "T", "priority": 3}), "lease_may_not"),
             (json!({"id": "whole", "title": "T", "priority": 0.0}), "lease_may_not"),
-            (json!({"id": "text", "title": "T", "priority": "0"}), "bad_request"),
+            (json!({"id": "text", "title": "T", "priority": "0"}), "bad_value"),
             (json!({"id": "loop", "title": "T", "queue": "loops"}), "lease_may_not"),
         ] {
             assert_eq!(create(body.clone()), wanted, "{body}");
