@@ -44,7 +44,7 @@ impl Target {
         (!authority.host().is_empty()).then_some(Self { scheme, authority, path })
     }
 
-    /// Connects within [`CONNECT`].
+    /// Connects within ten seconds.
     pub async fn connect(&self) -> Result<Box<dyn Stream>, BoxError> {
         tokio::time::timeout(CONNECT, self.connect_unbounded()).await.map_err(|_| "no connection")?
     }

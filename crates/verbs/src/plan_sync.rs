@@ -1,4 +1,5 @@
 //! `rota task plan-sync`
+#![allow(rustdoc::broken_intra_doc_links, reason = "the comments are the help text")]
 
 use std::collections::BTreeSet;
 

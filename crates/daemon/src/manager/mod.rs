@@ -1,4 +1,4 @@
-//! The loop manager: one task owns the state and a [`LeaseHolder`]; iterations run in tasks of their own and report.
+//! The loop manager: one task owns the state and a `LeaseHolder`; iterations run in tasks of their own and report.
 //!
 //! Everything that is due goes to the store in one transaction: renewals, the ends of iterations, new loops. A tick is such
 //! a request that also looks whether leases have lapsed, which policy is in force and which tasks wait for an artifact; with

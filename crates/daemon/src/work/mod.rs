@@ -1,6 +1,6 @@
 //! `rota work`: claims, runs a command for each task, keeps the leases, settles by exit codes, goes on.
 //!
-//! One owner knows what is under way. Its [`LeaseHolder`] asks the store for everything that is due in one transaction:
+//! One owner knows what is under way. Its `LeaseHolder` asks the store for everything that is due in one transaction:
 //! outcomes, renewals and new tasks. While a request is in flight the owner goes on listening to signals and to commands
 //! that end, so a store that is busy or away holds up nobody, and ends that come meanwhile share the next request. Each
 //! command runs in a task of its own and reports its end.
