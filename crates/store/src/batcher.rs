@@ -14,6 +14,7 @@ use std::time::Duration;
 use rota_core::Refusal;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use crate::any::AnyStore;
 use crate::fault::{Error, Fault, Outcome};
@@ -25,6 +26,8 @@ const MOST_CALLS: usize = 64;
 const MOST_WEIGHT: usize = 1_000;
 /// How long a batch waits for callers that were active recently.
 const GATHER: Duration = Duration::from_millis(1);
+/// Callers of a batch that ended this long ago are not waited for.
+const RECENT: Duration = Duration::from_millis(5);
 /// The most batches in a row that do not wait, after waits in vain.
 const MOST_SKIPPED: u32 = 64;
 
@@ -45,6 +48,7 @@ struct State {
     waiting: VecDeque<Waiting>,
     /// Whether a task executes batches.
     is_running: bool,
+    gathering: Gathering,
 }
 
 struct Waiting {
@@ -57,13 +61,16 @@ struct Waiting {
 struct Gathering {
     /// Callers of the last batch, and those that waited when it ended.
     expected: usize,
+    /// When the last batch ended.
+    ended_at: Option<Instant>,
     skip: u32,
     next_skip: u32,
 }
 
 impl Gathering {
     fn is_due(&mut self, waiting: usize) -> bool {
-        if self.expected < 2 || waiting >= self.expected.min(MOST_CALLS) {
+        let is_recent = self.ended_at.is_some_and(|at| at.elapsed() < RECENT);
+        if !is_recent || self.expected < 2 || waiting >= self.expected.min(MOST_CALLS) {
             return false;
         }
         if self.skip > 0 {
@@ -76,6 +83,14 @@ impl Gathering {
     fn note(&mut self, was_in_vain: bool) {
         self.next_skip = if was_in_vain { (self.next_skip * 2).clamp(1, MOST_SKIPPED) } else { 0 };
         self.skip = self.next_skip;
+    }
+}
+
+impl State {
+    /// How many callers the next batch waits for; none if it does not wait.
+    fn callers_to_gather(&mut self) -> Option<usize> {
+        let waiting = self.waiting.len();
+        self.gathering.is_due(waiting).then(|| self.gathering.expected.min(MOST_CALLS))
     }
 }
 
@@ -118,8 +133,7 @@ impl Batcher {
             self.arrived.notify_one();
             return answered.await;
         }
-        let mut runner =
-            Runner { batcher: Arc::clone(self), gathering: Gathering::default(), is_over: false };
+        let mut runner = Runner { batcher: Arc::clone(self), is_over: false };
         // A transaction in this process never yields, so cancelling this caller cannot interrupt it; one on a server must
         // not depend on who waits for it.
         if self.store.is_server() || runner.execute_next().await {
@@ -211,7 +225,6 @@ impl Batcher {
 /// Executes batches, and frees the batcher when no call waits.
 struct Runner {
     batcher: Arc<Batcher>,
-    gathering: Gathering,
     is_over: bool,
 }
 
@@ -223,11 +236,10 @@ impl Runner {
     /// Executes one batch; whether calls wait after it.
     async fn execute_next(&mut self) -> bool {
         let batcher = Arc::clone(&self.batcher);
-        let waiting = batcher.state().waiting.len();
-        if self.gathering.is_due(waiting) {
-            let wanted = self.gathering.expected.min(MOST_CALLS);
+        let wanted = batcher.state().callers_to_gather();
+        if let Some(wanted) = wanted {
             let gathered = tokio::time::timeout(GATHER, batcher.gather(wanted)).await;
-            self.gathering.note(gathered.is_err());
+            batcher.state().gathering.note(gathered.is_err());
         }
         let batch = batcher.next_batch();
         let callers = batch.len();
@@ -235,7 +247,8 @@ impl Runner {
             batcher.execute(batch).await;
         }
         let mut state = batcher.state();
-        self.gathering.expected = callers + state.waiting.len();
+        state.gathering.expected = callers + state.waiting.len();
+        state.gathering.ended_at = Some(Instant::now());
         state.is_running = !state.waiting.is_empty();
         self.is_over = !state.is_running;
         state.is_running
