@@ -1,8 +1,9 @@
 //! Group commit above the stores: concurrent calls of one process become one transaction, and pay for one COMMIT.
 //!
-//! One transaction is in flight at a time; calls that arrive meanwhile form the next one. A lone call is sent at once, by
-//! its caller's own task. Each caller gets its own answer or its own refusal. A batch that fails is split into its calls. A
-//! caller that is cancelled before its batch begins is dropped without effect; later its call is executed whole.
+//! One transaction is in flight at a time; calls that arrive meanwhile form the next one. A lone call is sent at once: on
+//! a file by its caller's own task, on a server by a task of its own. Each caller gets its own answer or its own refusal. A
+//! batch that fails is split into its calls. A caller that is cancelled before its batch begins is dropped without effect;
+//! later its call is executed whole.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
